@@ -1,4 +1,4 @@
-"""The process of a tree that makes calls for its user and answers for all ranks below it."""
+"""A process of the tree that calls ranks on behalf of its caller and answers for all ranks below it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 
 class Aggregator:
-    """Makes calls of ranks: of those of its node, or through other aggregators those of several nodes.
+    """Calls ranks: those of one node, or those of several nodes through other aggregators.
 
-    It is none of the ranks, because Ray's library ends a process that streams blocks to itself (2.60).
+    It is not one of the ranks itself, because Ray ends a process that streams blocks to itself (2.60).
 
     Args:
-        children: the way to the ranks.
-        is_of_node: whether the ranks are those of one node, whose blocks it joins; else it passes on references.
+        children: the transport that reaches the ranks.
+        is_of_node: whether the ranks are those of one node. Their blocks are joined; otherwise references are passed
+            on.
 
     Raises (all methods):
-        RanksFailed: some rank failed.
-        StageTimeout: the deadline passed; it names who was waited for.
+        RanksFailed: a rank failed.
+        StageTimeout: the deadline passed; the message names the ranks still waited for.
     """
 
     def __init__(self, environment: dict[str, str], children: Transport, *, is_of_node: bool) -> None:
@@ -50,7 +51,7 @@ class Aggregator:
         PROCESS_LOG.keep_from_environment()
         self._reporter = Reporter()
         self._children, self._is_of_node = children, is_of_node
-        self._streams: dict[int, Iterator[list[Pair]]] = {}  # by the first rank of their calls
+        self._streams: dict[int, Iterator[list[Pair]]] = {}  # keyed by the first rank of the calls
 
     def ready(self) -> None:
         """Return once the process has started."""
@@ -63,7 +64,7 @@ class Aggregator:
         stage: str,
         timeout_s: float,
     ) -> Reply:
-        """Make calls; a reply of their answers and blocks, as of :meth:`Transport.answers`.
+        """Make calls and return a reply with their answers and blocks, as :meth:`Transport.answers` does.
 
         Args:
             cuts: the blocks of each node; None for calls that return no table.
@@ -82,7 +83,7 @@ class Aggregator:
         return Reply((answers, refs), sum(reply.fetched_bytes for reply in replies) + STORE.take())
 
     def reports(self, calls: Sequence[RankCall]) -> list[ProcessReport]:
-        """Make calls for reports; return them with its own before."""
+        """Make calls for reports; return their reports, preceded by this process's own."""
         children = self._children.report_calls(calls)
         asked = ray_calls.answers_of(children, ray_calls.begun(children))
         replies = _arrived(asked, stage="report", timeout_s=REPORT_S + self._children.late_s)
@@ -91,13 +92,13 @@ class Aggregator:
     def first_pairs(
         self, calls: Sequence[RankCall], rows: RemoteRows, num_groups: int, stage: str, timeout_s: float
     ) -> list[Pair]:
-        """Make calls that stream; :meth:`more_pairs` has what comes later.
+        """Make streaming calls and return their first pairs; :meth:`more_pairs` returns the later ones.
 
-        No stream itself, since Ray loses references within a stream's items (2.60), and a block that the driver owns
-        costs it three times as much.
+        This is not a stream itself: Ray loses references inside a stream's items (2.60), and a block owned by the
+        driver costs the driver three times as much.
 
         Args:
-            num_groups: that the ranks stream in all.
+            num_groups: number of groups that the ranks stream in total.
         """
         children = self._children.stream_calls(
             calls, rows.select, num_groups=num_groups, stage=stage, timeout_s=timeout_s
@@ -110,16 +111,16 @@ class Aggregator:
         return self.more_pairs(calls[0].rank)
 
     def more_pairs(self, first_rank: int) -> list[Pair]:
-        """Wait for more blocks of what the ranks stream; return none after the last.
+        """Wait for more blocks from the ranks' streams; return an empty list after the last one.
 
         Args:
-            first_rank: of the calls.
+            first_rank: first rank of the calls.
         """
         return next(self._streams[first_rank], [])
 
 
 def _arrived(refs: Mapping[BlockRef, str], *, stage: str, timeout_s: float) -> list[Reply]:
-    """Return the replies of all, in order; raise as :class:`Aggregator` does."""
+    """Return all replies in the order of ``refs``; raise as :class:`Aggregator` does."""
     found: dict[BlockRef, Any] = {}
     for values, _ in polls(refs, stage=stage, timeout_s=timeout_s, failed=RanksFailed):
         found.update(values)
@@ -127,7 +128,7 @@ def _arrived(refs: Mapping[BlockRef, str], *, stage: str, timeout_s: float) -> l
 
 
 def _waits(stage: str, timeout_s: float) -> Waits:
-    """The waits of a stage that begins now. What ends a run early, Ctrl-C or a verdict, reaches driver and ranks."""
+    """Return the waits of a stage that begins now; Ctrl-C and verdicts end the driver and the ranks, not this wait."""
     began_at = time.monotonic()
 
     def every(refs: Mapping[BlockRef, str]) -> list[Any]:
@@ -141,14 +142,14 @@ def _waits(stage: str, timeout_s: float) -> Waits:
 
 
 def _table(refs: Sequence[BlockRef]) -> DataProto:
-    """Fetch blocks that lie on this node as one table."""
+    """Fetch blocks of this node and join them into one table."""
     table = DataProto.concat(ray_calls.fetched(refs, timeout_s=ray_calls.PUT_S))
     STORE.add_fetched(table.nbytes)
     return table
 
 
 def _joined(moments: Iterable[Sequence[Pair]], *, min_groups: int) -> Iterator[list[Pair]]:
-    """Yield what several ranks have made as one block, as soon as it has ``min_groups`` groups."""
+    """Join the blocks of several ranks; yield one block as soon as it has ``min_groups`` groups."""
     waiting: list[Pair] = []
     num_groups = 0
     for pairs in moments:
@@ -167,6 +168,6 @@ def _one(pairs: Sequence[Pair]) -> Pair:
     return joined_facts([facts for facts, _ in pairs]), ray_calls.put(_table([block for _, block in pairs]))
 
 
-# Not a decorator: Ray would pickle the class by value; a plain class travels by reference. Several at once: reports are
-# asked for while a stage runs.
+# Not a decorator: Ray would pickle the class by value; a plain class travels by reference. Several threads, because
+# reports are requested while a stage runs.
 AggregatorProcess = ray.remote(num_cpus=0, max_concurrency=4, enable_task_events=False)(Aggregator)

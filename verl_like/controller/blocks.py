@@ -1,4 +1,4 @@
-"""How rows are cut into blocks of the object store: whole groups, not too small and not too many."""
+"""Cut rows into blocks for the object store: whole groups, neither too small nor too many."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from verl_like.protocol import Array, DataProto, bytes_per_token
 Block: TypeAlias = "slice | Array"  # rows of a table
 
 MIN_BYTES = 256 * 1024  # Ray inlines results below 100 KiB into the driver
-MAX_BLOCKS = 4  # of one rank and stage: each costs a millisecond, and a reference on the driver
-MAX_STREAM_BLOCKS = 8  # of one rank's rollout: enough for scoring to start early
+MAX_BLOCKS = 4  # per rank and stage: each costs a millisecond, and a reference on the driver
+MAX_STREAM_BLOCKS = 8  # per rank's rollout: enough for scoring to start early
 
 
 def cut(facts: Facts, rows: Array, columns: Iterable[str]) -> list[slice]:
-    """Consecutive ``rows`` that share a block, as slices of ``rows``: at least ``MIN_BYTES`` of ``columns`` and whole
-    groups.
+    """Return slices of ``rows``, one per block: whole groups, and at least ``MIN_BYTES`` of ``columns`` each.
 
-    Rows whose tokens are not known yet (prompts) make one block.
+    Rows whose token counts are not known yet (prompts) form one block.
     """
     if "response_tokens" not in facts or len(rows) == 0:
         return [slice(0, len(rows))]
@@ -34,11 +33,11 @@ def cut(facts: Facts, rows: Array, columns: Iterable[str]) -> list[slice]:
         if ends[row] - begin >= target:
             cuts.append(row + 1)
             begin = int(ends[row])
-    # What is left over joins the last block.
+    # The remainder joins the last block.
     stops = [*cuts[:-1], len(rows)]
     return [slice(a, b) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
 
 
 def blocks_of(table: DataProto, blocks: Sequence[Block]) -> list[DataProto]:
-    """These rows of a table each."""
+    """Return one table for each block of rows."""
     return [table.view(b.start, b.stop) if isinstance(b, slice) else table.select_idxs(b) for b in blocks]

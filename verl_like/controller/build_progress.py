@@ -1,4 +1,4 @@
-"""Reports in the start's line how far the processes are that are being built; large models take minutes."""
+"""Report the progress of worker builds in the start's progress line; large models take minutes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ASK_EVERY_S = 2.0
 
 
 class BuildProgress:
-    """Asks one process after the other, and waits for no answer.
+    """Queries one process at a time without blocking.
 
     Args:
-        actors: by the name that messages use.
+        actors: actor handles, keyed by their names in messages.
     """
 
     def __init__(self, actors: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,7 +28,7 @@ class BuildProgress:
         self._asked_at = clock()
 
     def report(self, pending: Sequence[str]) -> None:
-        """Report what the first of those that are not built is busy with."""
+        """Report what the first process that is not built yet is doing."""
         if self._asked is not None:
             self._show(*self._asked, num_ready=len(self._actors) - len(pending))
         elif self._clock() - self._asked_at >= ASK_EVERY_S:
@@ -40,7 +40,7 @@ class BuildProgress:
         try:
             answers, _ = ray_calls.arrived([question], timeout_s=0.0)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
-            return  # whoever waits for the process itself reports why
+            return  # the wait for the process itself reports the reason
         for _, status in answers:
             self._asked = None
             stage = status["stage"].removeprefix("build/")

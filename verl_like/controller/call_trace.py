@@ -1,25 +1,26 @@
-"""Ray's record of calls as a trace with a lane for each process, under the names that messages have for them."""
+"""Turn Ray's record of calls into a trace with one lane per process, named as in messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-CALL = "task::"  # before the name of a call
+CALL = "task::"  # prefix of a call's name
 SEPARATOR = ": "
 
 
 def called(process: str, method: str) -> str:
-    """A call's name for Ray, of which :func:`call_trace` makes lanes."""
+    """Return the name of a call for Ray; :func:`call_trace` derives the lanes from these names."""
     return f"{process}{SEPARATOR}{method}"
 
 
 def call_trace(recorded: Iterable[Mapping[str, Any]], *, start: float, end: float) -> list[dict[str, Any]]:
-    """Events of Chrome's trace form, for ui.perfetto.dev.
+    """Return events in Chrome's trace format, for ui.perfetto.dev.
 
     Args:
-        recorded: Ray's own, of the same form; ``tid`` is the id of a process, the category of a call holds its name.
-        start, end: Unix seconds; what has no part in these is left out.
+        recorded: Ray's own events in the same format. ``tid`` is the id of a process; the category of a call contains
+            its name.
+        start, end: Unix seconds; events entirely outside this interval are dropped.
     """
     events = sorted(recorded, key=lambda event: event["ts"])
     names = {event["tid"]: _process(event) for event in events if _process(event)}
@@ -49,7 +50,7 @@ def _lane(event: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def _process(event: Mapping[str, Any]) -> str:
-    """Who was called, of a class with others the class and the process's id; empty where the event does not say."""
+    """Return the name of the called process, or its class and id; empty if the event does not contain it."""
     name, is_there, _ = _call(event).partition(SEPARATOR)
     if is_there or not name:
         return name

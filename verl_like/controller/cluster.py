@@ -1,4 +1,4 @@
-"""The Ray cluster of this process: whether its servers still live, and how it is left or ended."""
+"""The Ray cluster of this process: check that its servers run, and leave or end it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from verl_like.machine.shared_memory import SharedMemory
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-SERVERS = {"raylet": "raylet", "gcs_server": "GCS"}  # by the names of their programs
+SERVERS = {"raylet": "raylet", "gcs_server": "GCS"}  # keyed by the names of their programs
 LOOK_S = 0.5
-STOPPED_S = 10.0  # a server may be stopped so long, by a debugger for instance
-FAREWELL_S = 5.0  # for all that is asked of Ray before it is ended
+STOPPED_S = 10.0  # a server may be stopped for this long, by a debugger for instance
+FAREWELL_S = 5.0  # for all final calls to Ray before it is ended
 SHUTDOWN_S = 5.0
-KILLED_S = 3.0  # the kernel takes a killed process's memory away
-LAST_S = 30.0  # after a loss; the end and whatever a tracker still sends
+KILLED_S = 3.0  # until the kernel has freed a killed process's memory
+LAST_S = 30.0  # after a loss, for shutdown and the last messages of trackers
 REMEDY = "The same command continues from the last checkpoint."
 
 
 class Cluster:
-    """A Ray that was started by this process, and is watched and ended, or one that was joined, and is left.
+    """A Ray that this process started, watches and ends, or one that it joined and only leaves.
 
     Args:
-        started: the processes that this one has started meanwhile; no servers are among them where it was joined.
+        started: the processes that this one started with Ray; they include no servers if Ray was joined.
     """
 
     def __init__(self, started: Sequence[psutil.Process]) -> None:
@@ -53,15 +53,16 @@ class Cluster:
             threading.Thread(target=self._watch, name="Ray's servers", daemon=True).start()
 
     def look(self) -> None:
-        """Raises RayLost: the servers were lost."""
+        """Raise RayLost if the servers were lost."""
         if self._why is not None:
             raise self._why
 
     def lose(self, why: str) -> RayLost:
-        """From now on nothing is asked of Ray; tells the user, ends what can be ended already, and returns the error.
+        """Stop all calls to Ray: report the loss, kill what can be killed already, and return the error.
 
-        The memory of a result cannot even be given back while another thread is stuck in the store's client: that
-        thread holds its lock, and whoever waits for that holds the interpreter's. The kernel's clock goes on then.
+        Even freeing a result can hang while another thread is stuck in the store's client. That thread holds the
+        client's lock, and a thread that waits for this lock holds the interpreter lock. Only faulthandler's timer,
+        which needs no interpreter lock, still fires then.
         """
         with self._lock:
             if self._why is not None:
@@ -76,7 +77,7 @@ class Cluster:
         return self._why
 
     def farewell(self, what: str, call: Callable[[], T]) -> None:
-        """Ask for something at the end of a run, where failing is no error; little time is left for all of it."""
+        """Make a call at the end of a run, where a failure is no error; all such calls share a short time limit."""
         self._is_leaving = True
         if self.lost or self._farewell_s <= 0:
             return
@@ -88,16 +89,16 @@ class Cluster:
         self._farewell_s -= time.monotonic() - started
 
     def go_on(self) -> None:
-        """The cluster is used again after a farewell."""
+        """Reset the limits of :meth:`farewell`, because the cluster is used again."""
         self._farewell_s, self._is_leaving = FAREWELL_S, False
 
     def end(self, shut_down: Callable[[], None], is_connected: Callable[[], bool]) -> None:
-        """Leave the cluster; end all its processes, and what these have started, where it is ours."""
+        """Leave the cluster; if this process started it, end all its processes and their descendants."""
         self._is_ending = True
         members = self._members()
 
         def kill_servers() -> None:
-            if not is_connected():  # Ray waits a second for each to end by SIGTERM, which our mask keeps from them
+            if not is_connected():  # Ray waits a second for each to end by SIGTERM, which our mask blocks in them
                 for server in self._started:
                     _kill(server)
 
@@ -106,12 +107,12 @@ class Cluster:
                 RAY_THREADS.call("ray.shutdown", shut_down, limit_s=SHUTDOWN_S, check=kill_servers)
         except NoAnswer as error:
             log.debug("%s", error)
-        finally:  # after a second Ctrl-C too
+        finally:  # also after a second Ctrl-C
             self._kill(members)
 
     def _kill(self, members: list[psutil.Process]) -> None:
-        # Ray's library ends this process when it notices the raylet's end in the middle of a call. If one is under
-        # way, the raylet is left to the kernel, which kills it when the thread that started it ends.
+        # Ray's library ends this process if it notices the raylet's end during a call. If a call is in progress, the
+        # raylet is left to the kernel, which kills it when the thread that started it ends.
         spared = [self._servers["raylet"]] if self._servers and RAY_THREADS.is_busy else []
         doomed = [process for process in members if process not in spared]
         for process in doomed:
@@ -121,7 +122,7 @@ class Cluster:
             faulthandler.cancel_dump_traceback_later()
 
     def _members(self) -> list[psutil.Process]:
-        """Our servers, their descendants, and what was started by one of these and has left it."""
+        """Return our servers, their descendants, and processes that detached from these."""
         if not self._started:
             return []
         found = {p.pid: p for server in self._started for p in [server, *_children(server)]}
@@ -144,7 +145,7 @@ class Cluster:
     def _watch_servers(self, pause: Callable[[], object]) -> None:
         while not self.lost and not self._is_ending:
             pause()
-            if self._is_leaving:  # what is lost now is no longer needed
+            if self._is_leaving:  # a loss during the shutdown does not matter
                 time.sleep(LOOK_S)
                 continue
             why = self._health.trouble(self._servers)
@@ -153,7 +154,7 @@ class Cluster:
 
 
 class Health:
-    """Whether Ray's servers run; one of them may be stopped for a while."""
+    """Checks that Ray's servers run; a server may be stopped for a short while."""
 
     def __init__(self) -> None:
         self._stopped_s: dict[str, float] = {}
@@ -163,19 +164,19 @@ class Health:
     def trouble(
         self, servers: Mapping[str, psutil.Process], codes: Mapping[str, Callable[[], int | None]] | None = None
     ) -> str:
-        """Which of them has ended or has been stopped for too long; empty where none has. To be asked often.
+        """Return a message on the server that ended or was stopped for too long, else an empty one. Call it often.
 
         Args:
-            servers: by the names that messages use.
-            codes: give the exit codes of those that somebody has reaped, by the same names.
+            servers: processes, keyed by their names in messages.
+            codes: functions that return the exit codes of servers reaped by another caller, under the same keys.
         """
         now = time.monotonic()
         since_s, self._looked_at = (
             min(now - self._looked_at, LOOK_S),
             now,
-        )  # while this process was stopped, none passed
+        )  # time during which this process was stopped does not count
         self._shared_memory.look()  # the watchdog warns
-        for name, server in list(servers.items()):  # others come while Ray starts
+        for name, server in list(servers.items()):  # servers are added while Ray starts
             status = _status(server)
             is_stopped = status == psutil.STATUS_STOPPED
             self._stopped_s[name] = self._stopped_s.get(name, 0.0) + since_s if is_stopped else 0.0
@@ -191,7 +192,7 @@ class Health:
 
 
 def servers_among(processes: Iterable[psutil.Process]) -> dict[str, psutil.Process]:
-    """Ray's servers, by the names that messages use; what has been reaped meanwhile is none."""
+    """Return Ray's servers, keyed by their names in messages; servers that were already reaped are left out."""
     found = {}
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -201,8 +202,8 @@ def servers_among(processes: Iterable[psutil.Process]) -> dict[str, psutil.Proce
 
 
 def kill_tree(processes: Sequence[psutil.Process]) -> None:
-    """Kill these and their descendants: a Ray that did not start as a whole."""
-    for process in processes:  # those that start nothing more can be counted
+    """Kill these processes and their descendants, after a Ray start that failed halfway."""
+    for process in processes:  # suspended processes start no more children
         with suppress(psutil.Error):
             process.suspend()
     for process in [member for each in processes for member in [each, *_children(each)]]:
@@ -210,7 +211,7 @@ def kill_tree(processes: Sequence[psutil.Process]) -> None:
 
 
 def _exit_code(server: psutil.Process) -> int | None:
-    """The exit code of a child of this process that has ended, as ``subprocess`` has it; None where it was reaped."""
+    """Return the exit code of an ended child in the form of ``subprocess``; None if it was reaped."""
     with suppress(ChildProcessError):
         if found := os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
@@ -243,12 +244,12 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 def _environment(process: psutil.Process) -> dict[str, str]:
     try:
         return process.environ()
-    except (psutil.Error, OSError):  # ended meanwhile, or another user's
+    except (psutil.Error, OSError):  # ended already, or another user's
         return {}
 
 
 def _wait_ended(processes: Sequence[psutil.Process], *, timeout_s: float) -> None:
-    """Wait until these have ended. Not until they are reaped: that is up to whoever they were left to."""
+    """Wait until these processes have ended, not until they are reaped: their parents do that."""
     deadline = time.monotonic() + timeout_s
     with ExitStack() as opened:
         ending = select.poll()

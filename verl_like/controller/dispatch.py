@@ -1,4 +1,4 @@
-"""How a call on a worker method is spread over the ranks of a group."""
+"""How a call to a worker method is distributed over the ranks of a group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODES: dict[Callable[..., Any], Dispatch] = {}
 
 
 def dispatch(mode: Dispatch) -> Callable[[Method], Method]:
-    """Declare how a worker method is called."""
+    """Declare the dispatch mode of a worker method."""
 
     def mark(method: Method) -> Method:
         _MODES[method] = mode
@@ -32,7 +32,7 @@ def dispatch(mode: Dispatch) -> Callable[[Method], Method]:
 
 @dataclass(frozen=True, slots=True)
 class RemoteMethod:
-    """A worker method as a call names it: the class of its role, its own name, and how it is spread over ranks."""
+    """Identifies a worker method in a call: the class of its role, its name, and its dispatch mode."""
 
     role: str
     name: str
@@ -40,7 +40,7 @@ class RemoteMethod:
 
 
 def remote_method(method: Callable[..., Any], *allowed: Dispatch) -> RemoteMethod:
-    """What ``method`` is declared as, after asserting that the caller uses it that way."""
+    """Return the declaration of ``method``; assert that the caller uses an allowed mode."""
     mode = _MODES.get(method)
     assert mode in allowed, f"{method.__qualname__} is declared {mode}; this call takes {[m.name for m in allowed]}"
     role, name = method.__qualname__.split(".")

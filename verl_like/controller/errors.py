@@ -1,4 +1,4 @@
-"""What can end a stage early. Light to import: the command line catches these."""
+"""Errors that end a stage early. The module is light to import, because the command line catches them."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ log = logging.getLogger(__name__)
 
 
 class StageTimeout(TimeoutError):
-    """A stage outlasted its deadline; the message names who was waited for."""
+    """A stage exceeded its deadline; the message names the processes still waited for."""
 
 
 class RunError(RuntimeError):
-    """The run cannot go on; the message says why and what would help."""
+    """The run cannot continue; the message states the reason and a remedy."""
 
 
 class FeedbackError(RunError):
-    """What tells how good the policy is cannot be used; the policy can.
+    """The measure of the policy's quality cannot be used; the policy itself can.
 
-    A reward fails on every response, a batch leaves nothing to learn from, a metric is not there.
+    Examples: a reward function fails on every response, a batch contains nothing to learn from, a metric is missing.
     """
 
 
 class WorkerError(RunError):
-    """A worker failed; the message holds rank, node, stage and its traceback."""
+    """A worker failed; the message contains its rank, node, stage and traceback."""
 
 
 class WorkerRefusal(WorkerError):
-    """A worker cannot do what is asked; the message is a sentence for the user, and another try would fail alike."""
+    """A worker cannot do what is requested. The message is a sentence for the user; a retry would fail the same way."""
 
 
 class StallError(RunError):
-    """A process stands still; the message is the watchdog's verdict."""
+    """A process hangs; the message is the watchdog's verdict."""
 
 
 class RayLost(RunError):
-    """Ray's own servers have ended, are stopped or do not answer: nothing that needs them can be done any longer."""
+    """Ray's own servers have ended, are stopped or do not answer; no call that needs them can succeed."""
 
-    num_restarts = 0  # that the run had had before
+    num_restarts = 0  # restarts of the run before this error
 
 
 class LostBlockError(RunError):
-    """Rows of a batch left the object store while a stage still needed them."""
+    """Rows of a batch were lost from the object store while a stage still needed them."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C arrived while the driver waited in a stage that may be abandoned."""
+    """Ctrl-C arrived while the driver waited for a stage that may be abandoned."""
 
 
 class OutOfGrace(RunError):
-    """The user asked for an end, and a stage that changes something did not reach its own in time."""
+    """The user requested an end, and a stage that changes state did not finish in time."""
 
     def __init__(self, stage: str) -> None:
         super().__init__(f"the run was to end, but its stage {stage!r} took longer than trainer.grace_s allows.")
 
 
 class WorkerFailure(Exception):
-    """What a worker raises across the process border: where, when, and the traceback as text."""
+    """Carries a worker's error across the process border: location, time, and the traceback as text."""
 
     def __init__(self, where: str, method: str, traceback_text: str, raised_at: float) -> None:
         super().__init__(where, method, traceback_text, raised_at)
@@ -72,19 +72,19 @@ class WorkerFailure(Exception):
 
     @property
     def last_line(self) -> str:
-        """What was raised, without the way there."""
+        """The last line of the traceback: the error itself."""
         return self.traceback_text.rstrip().rpartition("\n")[2]
 
 
 class Interrupt:
-    """Whether the user asked for an end, and for how long what is under way may go on."""
+    """Records whether the user requested an end, and how long work in progress may continue."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
         self._work_ends = math.inf
 
     def set(self, work_s: float = math.inf) -> None:
-        """Ask for an end; stages that change something may take ``work_s`` seconds more."""
+        """Request an end; stages that change state may take ``work_s`` more seconds."""
         self._work_ends = time.monotonic() + work_s
         self._asked.set()
 
@@ -96,27 +96,27 @@ class Interrupt:
         self._work_ends = math.inf
 
     def stop_before(self, stage: str) -> None:
-        """Return, unless an end was asked for.
+        """Return unless an end was requested.
 
         Raises:
-            Interrupted: it was, so ``stage`` is not begun.
+            Interrupted: an end was requested, so ``stage`` must not begin.
         """
         if self._asked.is_set():
             raise Interrupted(stage)
 
     def stop_in(self, stage: str) -> None:
-        """Return while a stage that changes something may go on.
+        """Return while a stage that changes state may continue.
 
         Raises:
-            OutOfGrace: its time is up.
+            OutOfGrace: its time has expired.
         """
         if time.monotonic() >= self._work_ends:
             raise OutOfGrace(stage)
 
 
-INTERRUPT = Interrupt()  # set by the signal handler of the command line, and in workers when the driver says so
+INTERRUPT = Interrupt()  # set by the signal handler of the command line, and in workers at the driver's request
 
-# What another start may do away with: processes and messages that are gone, not what was asked of them.
+# Errors that a restart may cure: processes and messages were lost, and the request itself was valid.
 LOST = (WorkerError, StallError, StageTimeout, LostBlockError)
 
 
@@ -124,7 +124,7 @@ Tell = Callable[[BaseException], bool]
 
 
 class Announcer:
-    """Tells why a command ends as soon as that is known, which is before everything is shut down; once a command."""
+    """Reports why a command ends as soon as the reason is known, before the shutdown; once per command."""
 
     def __init__(self) -> None:
         self._tellers: list[_Teller] = []
@@ -132,10 +132,10 @@ class Announcer:
 
     @contextmanager
     def to(self, tell: Tell) -> Iterator[None]:
-        """What is announced inside goes to ``tell``, and what ends the inside does; outside, the log has it.
+        """Pass errors announced inside the context, and the error that ends it, to ``tell``; outside, they are logged.
 
         Args:
-            tell: returns whether that was all there is to say; else the one around it is asked.
+            tell: returns True if the report is complete; if not, the enclosing context's function is called too.
         """
         teller = _Teller(tell)
         self._tellers.append(teller)
@@ -148,8 +148,8 @@ class Announcer:
             self._tellers.remove(teller)
 
     def __call__(self, error: BaseException) -> None:
-        """Tell of an error that ends the command; what follows from it is not told again. From any thread."""
-        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):  # which tell of themselves
+        """Report an error that ends the command, once; errors that follow from it are not reported. Thread-safe."""
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):  # they are reported elsewhere
             return
         if not self._tellers:
             log.error("%s", error)

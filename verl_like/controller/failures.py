@@ -19,21 +19,21 @@ Raised: TypeAlias = WorkerFailure | FeedbackError | RunError | DiskRefused | Sta
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A process ended; ``seen`` is how Ray saw it."""
+    """The process of a call has ended; ``seen`` is Ray's description."""
 
     seen: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """How one call failed: what the worker raised, its text where the kind is not ours, or the worker's death."""
+    """How one call failed: the worker's error, the error's text if its class is not ours, or the worker's death."""
 
     who: str
     why: Raised | Death | str
 
 
 class RanksFailed(Exception):
-    """Raised by a tree aggregator: the failures of the ranks that it has called."""
+    """Raised by a tree aggregator; contains the failures of the ranks it called."""
 
     def __init__(self, failed: list[Failed]) -> None:
         super().__init__(failed)
@@ -41,7 +41,7 @@ class RanksFailed(Exception):
 
 
 def failures(refs: Mapping[ray.ObjectRef, str]) -> list[Failed]:
-    """Return the calls that have failed, or fail within a moment."""
+    """Return the calls that have failed or fail within ``GRACE_S``."""
     ready, _ = ray_calls.split(list(refs), timeout_s=GRACE_S)
     found: list[Failed] = []
     for ref in ready:
@@ -53,14 +53,14 @@ def failures(refs: Mapping[ray.ObjectRef, str]) -> list[Failed]:
             else:
                 found.append(Failed(refs[ref], error.cause if isinstance(error.cause, Raised) else str(error)))
         except ray.exceptions.RayActorError as error:
-            # Ray's own account, without its guesses
+            # Ray's own description, without its guesses at the cause
             seen = str(error).split("Worker exit detail: ")[-1].split(" Some common causes")[0].strip()
             found.append(Failed(refs[ref], Death(seen)))
     return found
 
 
 def explained(failed: Sequence[Failed], stage: str) -> Exception:
-    """Return the error that explains a failed stage: the earliest real traceback, else who died."""
+    """Return the error that explains a failed stage: the deaths if there are any, else the earliest traceback."""
     raised: list[WorkerFailure] = []
     late: list[StageTimeout] = []
     other: list[str] = []
@@ -80,7 +80,8 @@ def explained(failed: Sequence[Failed], stage: str) -> Exception:
                 died.append(f"{each.who} died{f', {known}' if known else ''}. Ray: {seen}")
             case text:
                 other.append(f"{each.who}: {text}")
-    # A process that died takes the others' collectives with it; its death is the cause, their errors are not.
+    # The death of a process makes the collectives of the other ranks fail; it is the cause, their errors are
+    # consequences.
     if died:
         echoes = [f"{failure.where} failed then: {failure.last_line}" for failure in raised]
         return WorkerError(f"stage {stage!r} failed: " + "\n".join([*died, *other, *echoes]))

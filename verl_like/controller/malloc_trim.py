@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system; without it a worker's resident memory grows although it holds no more."""
+"""Return freed memory to the system; otherwise a worker's resident memory grows although it holds no more tensors."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable
 
 MIN_PAUSE_S = 10.0
-PAUSE_PER_SECOND = 1000.0  # getting the pages anew takes several times as long; in all about a hundredth of the time
+PAUSE_PER_SECOND = 1000.0  # faulting pages in again takes several times as long; in total about 1% of the time
 
 
 class MallocTrim:
-    """Returns the free pages of the C library's heap to the system, now and then.
+    """Returns the free pages of the C library's heap to the system from time to time.
 
-    A step allocates tensors of sizes that the last one did not have, and the C library leaves holes where they do not
-    fit: a worker that updates a small model held 124 MiB all the time while the holes grew from 68 to 95 MiB in 160
-    steps (measured, glibc 2.36). Neither fewer arenas nor another threshold for mapped blocks changed that. Workers on
-    CPU have an allocator that does it by itself, where there is one (``backends/allocator.py``).
+    Each step allocates tensors of new sizes, and the C library leaves holes where they do not fit. A worker that
+    updates a small model held 124 MiB throughout, while the holes grew from 68 to 95 MiB in 160 steps (measured, glibc
+    2.36). Neither fewer arenas nor another threshold for mapped blocks changed that. Workers on CPU use an allocator
+    that returns pages by itself if one is available (``backends/allocator.py``).
 
     Args:
         give_back: returns the pages of all holes to the system.
-        min_pause_s: from one time to the next.
+        min_pause_s: minimum interval between two calls.
     """
 
     def __init__(self, give_back: Callable[[], None], *, min_pause_s: float = MIN_PAUSE_S) -> None:
@@ -28,7 +28,7 @@ class MallocTrim:
         self._next_at = time.monotonic() + min_pause_s
 
     def trim_if_due(self) -> None:
-        """Return what is free, unless that was done lately; to be called where few tensors are alive."""
+        """Return free pages unless that was done recently; call it where few tensors are alive."""
         start = time.monotonic()
         if start >= self._next_at:
             self._give_back()
@@ -37,7 +37,7 @@ class MallocTrim:
 
 
 def malloc_trim() -> Callable[[], None]:
-    """Return glibc's function; one that does nothing, where another C library allocates."""
+    """Return glibc's function, or one that does nothing if another C library allocates."""
     try:
         of_glibc = ctypes.CDLL(None).malloc_trim
     except AttributeError:

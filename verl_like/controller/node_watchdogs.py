@@ -1,4 +1,4 @@
-"""Watchdogs on the nodes that the driver is not on, and what they find."""
+"""Start watchdogs on the nodes other than the driver's, and collect their findings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 ASK_EVERY_S = 1.0
 ANSWER_S = 20.0
 CLOSE_S = 5.0
-# Ray ends what its process has started together with that process; a watchdog has to outlive it.
+# Ray ends the child processes of a worker together with it; a watchdog must outlive its worker.
 OUTLIVED = {"RAY_kill_child_processes_on_worker_exit": "false"}
 SILENT, UNWATCHED = "does not answer", "has lost its watchdog"
 DEAD = "is dead: the machine, or Ray's raylet there, has ended"
@@ -35,10 +35,10 @@ EXIT_S = 2.0  # for Ray to end a process that is no longer needed
 
 
 class NodeListener(Listener, Protocol):
-    """Receives what the watchdogs find, and which nodes have a watchdog that does not answer."""
+    """Receives the findings of the watchdogs, and the nodes whose watchdog does not answer."""
 
     def node(self, name: str, state: str) -> None:
-        """Note what is wrong with a node, as the end of a sentence; an empty ``state`` says that it is well again."""
+        """Record a node's problem, phrased as the end of a sentence; an empty ``state`` clears it."""
 
 
 class WatchdogProcess(NodeWatchdog):
@@ -50,7 +50,7 @@ class WatchdogProcess(NodeWatchdog):
 
     def close(self) -> None:
         super().close()
-        threading.Timer(EXIT_S, os._exit, (0,)).start()  # where a stopped raylet does not end it
+        threading.Timer(EXIT_S, os._exit, (0,)).start()  # in case a stopped raylet does not end it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _WatchdogHandle:
     """The driver's handle on a node's watchdog.
 
     Args:
-        name: the node's.
+        name: name of the node.
     """
 
     name: str
@@ -77,7 +77,7 @@ NodeWatchdogProcess = ray.remote(num_cpus=0, enable_task_events=False)(WatchdogP
 def node_watchdogs(
     run_id: str, stalls: Path, listener: NodeListener, *, floor_s: float, start_timeout_s: float
 ) -> Iterator[None]:
-    """Watch the processes on other nodes too; arguments as of :func:`verl_like.watchdog.guard.watchdog`."""
+    """Watch the processes on other nodes too; arguments as in :func:`verl_like.watchdog.guard.watchdog`."""
     here = ray_calls.own_node()
     others = {node["NodeID"]: node["NodeName"] for node in ray_calls.nodes() if node["NodeID"] != here}
     if not others:
@@ -115,7 +115,7 @@ def node_watchdogs(
 
 
 def _wait_for(watchdogs: dict[str, _WatchdogHandle], *, timeout_s: float) -> None:
-    """Return when they watch; one that cannot start is reported and left out."""
+    """Return when the watchdogs run; report and drop those that cannot start."""
     polled = ray_calls.begun([Call(watchdog.handle.found) for watchdog in watchdogs.values()])
     for node, ref in zip(list(watchdogs), polled, strict=True):
         try:
@@ -128,24 +128,24 @@ def _wait_for(watchdogs: dict[str, _WatchdogHandle], *, timeout_s: float) -> Non
 
 
 class _Polling:
-    """Polls the watchdogs, each as soon as it has answered, and passes on what they find.
+    """Polls each watchdog as soon as it has answered, and passes its findings on.
 
     Args:
-        watchdogs: by the id of their node; one whose process is gone is removed.
+        watchdogs: keyed by node id; watchdogs whose process has ended are removed.
     """
 
     def __init__(self, watchdogs: dict[str, _WatchdogHandle], listener: NodeListener) -> None:
         self._watchdogs, self._listener = watchdogs, listener
-        self._asked: dict[str, tuple[ray.ObjectRef, float]] = {}  # by node: the answer under way, and since when
+        self._asked: dict[str, tuple[ray.ObjectRef, float]] = {}  # by node: the pending answer and its start time
         self._silent: set[str] = set()
-        self._gone: dict[str, str] = {}  # nodes whose watchdog is gone, and that Ray does not call dead yet -> name
+        self._gone: dict[str, str] = {}  # nodes whose watchdog has ended, and that Ray does not call dead yet -> name
 
     def run(self, is_over: threading.Event) -> None:
         try:
             while not is_over.wait(ASK_EVERY_S):
                 self._ask()
                 self._find_dead_nodes()
-        except RunError as error:  # Ray is lost, which the driver's own calls report
+        except RunError as error:  # the driver's own calls report that Ray is lost
             log.debug("%s", error)
 
     def _ask(self) -> None:

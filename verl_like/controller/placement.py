@@ -1,4 +1,4 @@
-"""Ray cluster and placement: where the workers go, with a deadline and a message when they do not fit."""
+"""Ray cluster and placement: assign workers to nodes, with a deadline and a message if they do not fit."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ KNOCK_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What the hybrid workers run on."""
+    """Devices that the hybrid workers run on."""
 
     kind: str  # "cpu" or "cuda"
     num_nodes: int
     workers_per_node: int
     threads_per_worker: int = 1  # on CPU
-    cores: int = 0  # that the workers of a node share on CPU
+    cores: int = 0  # shared by the workers of a node on CPU
 
     @property
     def world_size(self) -> int:
@@ -39,7 +39,7 @@ class Devices:
 
     @property
     def workers(self) -> str:
-        """How many of what, for people."""
+        """The number and kind of the workers, for messages."""
         threads = f" of {self.threads_per_worker} thread{'s' * (self.threads_per_worker > 1)}"
         return f"{self.world_size} {self.kind} workers{threads if self.kind == 'cpu' else ''}"
 
@@ -53,23 +53,23 @@ class Devices:
 
 @contextmanager
 def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], object] | None = None) -> Iterator[None]:
-    """Join the cluster at ``cluster.address`` or start one on this machine; left at the end.
+    """Join the cluster at ``cluster.address`` or start one on this machine; leave it at the end.
 
-    A Ray that is already up in this process is used as it is and stays up.
+    A Ray that is already running in this process is used as it is and keeps running.
 
     Args:
-        meanwhile: done while it starts.
+        meanwhile: called while Ray starts.
     """
     where: dict[str, Any] = (
         {"address": config.address, "runtime_env": {"worker_process_setup_hook": entering(os.getcwd())}}
         if config.address
         else {
-            "address": "local",  # without it Ray would join whatever cluster runs on this machine
+            "address": "local",  # otherwise Ray would join any cluster that runs on this machine
             "num_cpus": max(os.cpu_count() or 1, config.workers_per_node) if config.device != "cuda" else None,
             "object_store_memory": int(config.object_store_memory_gib * 2**30),
             "include_dashboard": False,
-            # By itself Ray has workers yield to every other process: to the scorers, and whatever else runs here.
-            # And it starts workers at once, of which ours, having variables of their own, could not be made.
+            # By default Ray gives workers a lower priority than all other processes, such as the scorers. It also
+            # starts workers in advance, but ours need their own environment variables and cannot reuse them.
             "_system_config": {"worker_niceness": 0, "prestart_worker_first_driver": False},
         }
     )
@@ -98,10 +98,10 @@ def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], o
 
 
 def _knock(address: str) -> None:
-    """Try whether anybody listens at ``HOST:PORT``; Ray itself would try a dead host for a quarter of an hour.
+    """Check that a server listens at ``HOST:PORT``; Ray itself would retry a dead host for 15 minutes.
 
     Raises:
-        OSError: nobody does.
+        OSError: no server listens there.
     """
     host, _, port = address.rpartition(":")
     if host and port.isdigit() and "/" not in host:
@@ -109,7 +109,10 @@ def _knock(address: str) -> None:
 
 
 def entering(folder: str) -> Callable[[], None]:
-    """What makes relative paths mean in a worker what they mean here; a node without the folder needs absolute ones."""
+    """Return a worker hook that enters ``folder``, so that relative paths resolve as on the driver.
+
+    Nodes without this folder need absolute paths.
+    """
 
     def enter() -> None:
         with suppress(FileNotFoundError):
@@ -119,13 +122,13 @@ def entering(folder: str) -> Callable[[], None]:
 
 
 def devices(config: ClusterConfig, *, shared_out: Callable[[int], Shares]) -> Devices:
-    """The devices the configuration asks for, held against what the cluster has.
+    """Return the devices that the configuration requests, after checking that the cluster has them.
 
     Args:
-        shared_out: workers of a node without GPUs, and threads of each, by the cores that it has for them.
+        shared_out: maps the cores that a node without GPUs has for workers to their number and threads.
 
     Raises:
-        ValueError: more GPUs or nodes than exist.
+        ValueError: more GPUs or nodes are requested than exist.
     """
     nodes = [node["Resources"] for node in ray_calls.nodes()]
     gpus = sorted((int(node.get("GPU", 0)) for node in nodes), reverse=True)
@@ -149,7 +152,7 @@ def devices(config: ClusterConfig, *, shared_out: Callable[[int], Shares]) -> De
 
 
 class Placement:
-    """Reserves one bundle of resources on each node for all of its workers, so that neighbouring ranks share a node."""
+    """Reserves one resource bundle per node for all of its workers, so that neighbouring ranks share a node."""
 
     def __init__(self, where: Devices, *, timeout_s: float) -> None:
         each = {"CPU": float(where.threads_per_worker), **({"GPU": 1.0} if where.kind == "cuda" else {})}
@@ -173,7 +176,7 @@ class Placement:
             )
 
     def of(self, rank: int) -> PlacementGroupSchedulingStrategy:
-        """The bundle that a rank goes to; ranks are sorted by node."""
+        """Return the bundle of a rank; ranks are sorted by node."""
         return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=rank // self._per_node)
 
     def remove(self) -> None:

@@ -1,7 +1,7 @@
 """Every call into Ray, each with a deadline.
 
-A raylet or GCS that is stopped makes Ray's calls block in its library, beyond the timeouts that they take themselves
-and beyond Ctrl-C. So another thread makes each (``call_threads.py``), and the servers are watched (``cluster.py``).
+If a raylet or GCS is stopped, Ray's calls block in its library, beyond their own timeouts and beyond Ctrl-C. Therefore
+another thread makes each call (``call_threads.py``), and the servers are watched (``cluster.py``).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Ref: TypeAlias = ray.ObjectRef
 
-ANSWER_S = 30.0  # beyond a call's own timeout; a healthy Ray answers in milliseconds, on a full machine in seconds
-PUT_S = 120.0  # into a store that is full and must spill first
-ASK_S = 2.0  # what a statistic may cost a step
-RECORD_S = 30.0  # for the record of calls, one of which Ray waits for what has not been told yet
+ANSWER_S = 30.0  # beyond a call's own timeout; a healthy Ray answers in milliseconds, on a loaded machine in seconds
+PUT_S = 120.0  # into a full store, which must spill first
+ASK_S = 2.0  # limit for a statistic in a step
+RECORD_S = 30.0  # for the record of calls: Ray first waits for outstanding reports
 
 
 @dataclass(slots=True)
@@ -46,24 +46,24 @@ _CURRENT = _Current()
 
 
 def within(what: str, call: Callable[[], T], *, limit_s: float = ANSWER_S) -> T:
-    """The result of a call into Ray.
+    """Return the result of a call into Ray.
 
     Raises:
         RayLost: Ray's servers have ended, are stopped or do not answer (in the driver).
-        StageTimeout: no answer (in a worker).
+        StageTimeout: no answer arrived in time (in a worker).
     """
     _refuse_if_lost()
     return _answer(RAY_THREADS.begin(what, call), limit_s)
 
 
 def _refuse_if_lost() -> None:
-    """Raise RayLost where the servers of the driver's Ray were lost."""
+    """Raise RayLost if the servers of the driver's Ray were lost."""
     if _CURRENT.cluster is not None:
         _CURRENT.cluster.look()
 
 
 def _answer(pending: PendingCall[T], limit_s: float) -> T:
-    """Return the result of a call that is under way, or abandon it; raise as :func:`within` does."""
+    """Return the result of a pending call, or abandon it; raise as :func:`within` does."""
     cluster = _CURRENT.cluster
     try:
         return pending.result(limit_s, check=None if cluster is None else cluster.look)
@@ -76,7 +76,7 @@ def _answer(pending: PendingCall[T], limit_s: float) -> T:
 
 
 def asking(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> Callable[[], T | None]:
-    """Ask for a statistic; what is returned gives it, or None where it cannot be had soon."""
+    """Request a statistic; return a function that returns it, or None if it does not arrive in time."""
     _refuse_if_lost()
     answer = RAY_THREADS.begin(what, call)
 
@@ -91,12 +91,12 @@ def asking(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> Calla
 
 
 def asked(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> T | None:
-    """A statistic; None where it could not be had soon."""
+    """Return a statistic, or None if it does not arrive in time."""
     return asking(what, call, limit_s=limit_s)()
 
 
 def at_the_end(what: str, call: Callable[[], T]) -> None:
-    """Do something at the end of a run, as far as it can be done."""
+    """Make a call at the end of a run; failures are ignored."""
     if _CURRENT.cluster is not None:
         _CURRENT.cluster.farewell(what, call)
     else:
@@ -107,8 +107,9 @@ def at_the_end(what: str, call: Callable[[], T]) -> None:
 
 
 def _log_what_ray_tells() -> None:
-    """A thread of Ray's library prints whatever the GCS has to tell, of servers that end and of calls that are tried
-    again, beside our own messages, and has no switch (2.60).
+    """Send messages of the GCS, such as ended servers and retried calls, to the debug log.
+
+    A thread of Ray's library prints them between our own messages and has no option to disable it (2.60).
     """
 
     def told(message: Mapping[str, Any], **form: Any) -> None:
@@ -118,8 +119,10 @@ def _log_what_ray_tells() -> None:
 
 
 def _start_what_is_used() -> None:
-    """The autoscaler, the reader of workers' logs and the API server serve nobody in a Ray of one's own, whose start
-    waits for them: 1.7 of 3.4 s (2.60, two cores). Only the API server has a switch, which leaves half of it.
+    """Skip the autoscaler, the reader of workers' logs and the API server, which a private Ray does not need.
+
+    Ray's start waits for them: 1.7 of 3.4 s (2.60, two cores). Only the API server has an option, which leaves half of
+    it running.
     """
     for start in ("start_monitor", "start_log_monitor", "start_api_server"):
         setattr(Node, start, lambda node, **options: None)
@@ -133,17 +136,17 @@ def cluster(
     meanwhile: Callable[[], object] | None = None,
     **init: Any,
 ) -> Iterator[None]:
-    """Ray, started or joined with ``ray.init(**init)``; ended or left at the end.
+    """Start or join Ray with ``ray.init(**init)``; end or leave it on exit.
 
-    A Ray that is already up in this process is used as it is and stays up.
+    A Ray that is already running in this process is used as it is and keeps running.
 
     Args:
-        marks: variables of all processes of a Ray that is started.
-        meanwhile: done while it starts.
+        marks: environment variables for all processes of a Ray that is started.
+        meanwhile: called while Ray starts.
 
     Raises:
-        RayLost: it did not start.
-        StageTimeout: one that is joined did not answer.
+        RayLost: Ray did not start.
+        StageTimeout: the cluster to join did not answer.
     """
     if ray.is_initialized():
         yield
@@ -174,16 +177,16 @@ def cluster(
 def _init(arguments: dict[str, Any]) -> None:
     close_token()
     ray.init(**arguments)
-    close_token()  # which Ray has made where there was none
+    close_token()  # Ray has created it if it did not exist
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The nodes that are alive."""
+    """Return the nodes that are alive."""
     return [node for node in within("ray.nodes", ray.nodes) if node["Alive"]]
 
 
 def own_node() -> str:
-    """The id of the node that this process is on."""
+    """Return the id of this process's node."""
     return within("the node's id", lambda: str(ray.get_runtime_context().get_node_id()))
 
 
@@ -193,17 +196,17 @@ def free_resources() -> dict[str, float]:
 
 
 def reserve(bundles: list[dict[str, float]]) -> PlacementGroup:
-    """Ask for room on as many nodes as there are bundles."""
+    """Request the bundles, each on its own node."""
     return within("placement_group", lambda: placement_group(bundles, strategy="STRICT_SPREAD"))
 
 
 def is_reserved(group: PlacementGroup, *, timeout_s: float) -> bool:
-    """Whether the room was found within the timeout."""
+    """Return whether the bundles were reserved within the timeout."""
     return bool(within("PlacementGroup.wait", lambda: group.wait(timeout_s), limit_s=timeout_s + ANSWER_S))
 
 
 def give_up(group: PlacementGroup) -> None:
-    """Return the room."""
+    """Release the reservation."""
     at_the_end("remove_placement_group", lambda: remove_placement_group(group))
 
 
@@ -211,13 +214,13 @@ def give_up(group: PlacementGroup) -> None:
 
 
 def from_the_first_instruction(env: Mapping[str, str]) -> dict[str, Any]:
-    """Options of a process that has these variables before Python starts, for which Ray starts Python twice."""
+    """Return options that set environment variables before Python starts; Ray then starts Python twice."""
     return {"runtime_env": {"env_vars": dict(env)}} if env else {}
 
 
 @contextmanager
 def calls_recorded(are_wanted: bool) -> Iterator[None]:
-    """Have Ray's control store keep every call of the processes that are started inside, for :func:`recorded_calls`."""
+    """Have Ray's control store record all calls of processes started inside, for :func:`recorded_calls`."""
     _CURRENT.records_calls = are_wanted
     try:
         yield
@@ -230,7 +233,7 @@ def are_calls_recorded() -> bool:
 
 
 def started(kind: Any, options: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-    """A new process; the call returns before it runs."""
+    """Start a process and return its handle without waiting for it."""
     if _CURRENT.cluster is not None:
         _CURRENT.cluster.go_on()
     if _CURRENT.records_calls:
@@ -243,7 +246,7 @@ class Call:
     """A method of an actor with its arguments and Ray's options.
 
     Args:
-        who: the process, for messages; empty where whoever waits names it.
+        who: name of the process in messages; empty if the waiting code names it.
     """
 
     method: Any
@@ -253,15 +256,16 @@ class Call:
     who: str = ""
 
     def bound(self) -> Callable[[], Any]:
-        """Return Ray's ``.remote`` with the arguments; it has not been called yet."""
+        """Return Ray's ``.remote`` with the arguments bound; it has not been called yet."""
         method = self.method.options(**self.options) if self.options else self.method
         return partial(method.remote, *self.args, **self.kwargs)
 
 
 def begun(calls: Sequence[Call]) -> list[Any]:
-    """Make calls; return what Ray returns at once: a reference, several, or a stream. Large arguments go to the store.
+    """Make calls; return what Ray returns at once: a reference, several, or a stream.
 
-    The thread calls ``.remote`` itself, without functions of ours between (``tests/unit/test_call_depth.py``).
+    Large arguments go to the store. The thread calls ``.remote`` itself, without functions of ours in between
+    (``tests/unit/test_call_depth.py``).
     """
     _refuse_if_lost()
     each = map(operator.call, [call.bound() for call in calls])
@@ -269,16 +273,16 @@ def begun(calls: Sequence[Call]) -> list[Any]:
 
 
 def answers_of(calls: Sequence[Call], made: Sequence[Any]) -> dict[Ref, str]:
-    """Return the reference of each call's answer with the name of who gives it.
+    """Return the reference of each call's answer, mapped to the name of the process that gives it.
 
     Args:
-        made: what :func:`begun` has returned for the calls; the answer is the first reference of several.
+        made: the return value of :func:`begun` for these calls; the answer is the first reference of several.
     """
     return {refs[0] if isinstance(refs, list) else refs: call.who for call, refs in zip(calls, made, strict=True)}
 
 
 def bid_farewell(calls: Sequence[Call], *, timeout_s: float) -> None:
-    """Make these calls at the end of a run, and give them a moment; what is not done then is not done."""
+    """Make these calls at the end of a run and wait a limited time; unfinished calls are abandoned."""
 
     def bid() -> None:
         ray.wait([call.bound()() for call in calls], num_returns=len(calls), timeout=timeout_s)
@@ -287,7 +291,7 @@ def bid_farewell(calls: Sequence[Call], *, timeout_s: float) -> None:
 
 
 def end(actor: Any) -> None:
-    """Have a process killed."""
+    """Kill a process."""
     at_the_end("ray.kill", lambda: ray.kill(actor))
 
 
@@ -295,12 +299,12 @@ def end(actor: Any) -> None:
 
 
 def put(value: Any) -> Ref:
-    """Hand a value to the store."""
+    """Put a value into the store."""
     return within("ray.put", lambda: ray.put(value), limit_s=PUT_S)
 
 
 def fetched(refs: Sequence[Ref], *, timeout_s: float) -> list[Any]:
-    """The values; raises what ``ray.get`` does."""
+    """Return the values; raise what ``ray.get`` raises."""
     found: list[Any] = within("ray.get", lambda: ray.get(list(refs), timeout=timeout_s), limit_s=timeout_s + ANSWER_S)
     return found
 
@@ -308,14 +312,16 @@ def fetched(refs: Sequence[Ref], *, timeout_s: float) -> list[Any]:
 def arrived(
     refs: Sequence[Ref], *, timeout_s: float, at_least: int | None = None
 ) -> tuple[list[tuple[Ref, Any]], list[Ref]]:
-    """(reference, value) pairs of those that are ready as soon as all are, or ``at_least`` so many, or the timeout has
-    passed, and the others; raises a value's own error.
+    """Wait until all values, or ``at_least`` that many, are ready or the timeout has passed.
+
+    Returns:
+        (reference, value) pairs of the ready ones, and the references still pending. A value's own error is raised.
     """
     num_awaited = len(refs) if at_least is None else min(at_least, len(refs))
 
     def look() -> tuple[list[tuple[Ref, Any]], list[Ref]]:
         ready, waiting = ray.wait(list(refs), num_returns=num_awaited, timeout=timeout_s)
-        if num_awaited < len(refs):  # Ray gives no more than it was asked for
+        if num_awaited < len(refs):  # ray.wait returns no more than num_returns
             ready, waiting = ray.wait(list(refs), num_returns=len(refs), timeout=0)
         return list(zip(ready, ray.get(ready), strict=True)), waiting
 
@@ -323,7 +329,7 @@ def arrived(
 
 
 def split(refs: Sequence[Ref], *, timeout_s: float) -> tuple[list[Ref], list[Ref]]:
-    """The references that are ready, as soon as all are or the timeout has passed, and the others."""
+    """Wait for all references or the timeout; return the ready and the pending references."""
     ready, waiting = within(
         "ray.wait", lambda: ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s), limit_s=timeout_s + ANSWER_S
     )
@@ -331,7 +337,7 @@ def split(refs: Sequence[Ref], *, timeout_s: float) -> tuple[list[Ref], list[Ref
 
 
 def next_items(streams: Sequence[Any], *, timeout_s: float) -> list[tuple[Any, Ref | None]]:
-    """(stream, its next item) pairs of all streams that have one, within the timeout; None where a stream has ended."""
+    """Return (stream, its next item) pairs of the streams that have one in time; None for an ended stream."""
 
     def look() -> list[tuple[Any, Ref | None]]:
         ray.wait(list(streams), num_returns=1, timeout=timeout_s, fetch_local=False)
@@ -345,24 +351,24 @@ def next_items(streams: Sequence[Any], *, timeout_s: float) -> list[tuple[Any, R
 
 
 def asking_store_stats() -> Callable[[], Any | None]:
-    """Ask for the stores' own figures, of all nodes together, as :func:`asking` does."""
-    # Ray has no public call for this (2.60); `ray memory --stats-only` uses the same one.
+    """Request the stores' figures, summed over all nodes, as :func:`asking` does."""
+    # Ray has no public call for this (2.60); `ray memory --stats-only` uses this one.
     return asking(
         "the store's figures", lambda: internal_api.get_memory_info_reply(state, timeout_seconds=ASK_S).store_stats
     )
 
 
 def recorded_calls() -> list[dict[str, Any]]:
-    """Events of Chrome's trace form, one or more for each call so far; none where they could not be had."""
+    """Return events in Chrome's trace format, one or more per call so far; empty if Ray does not answer."""
     found: list[dict[str, Any]] | None = asked("recorded calls", state.chrome_tracing_dump, limit_s=RECORD_S)
     return found or []
 
 
 def num_references() -> int | None:
-    """Object references this process holds or has handed to running calls."""
+    """Return the number of object references that this process holds or has passed to running calls."""
     return asked("references", lambda: len(worker.global_worker.core_worker.get_all_reference_counts()))
 
 
 def local_bytes() -> int | None:
-    """Bytes of results below Ray's inline limit (100 KiB) that this process holds itself, outside the store."""
+    """Return the bytes of results below Ray's inline limit (100 KiB), held here outside the store."""
     return asked("inlined bytes", lambda: int(worker.global_worker.core_worker.get_local_memory_store_bytes_used()))

@@ -1,4 +1,4 @@
-"""The start of a Ray by this process: watched from its first server on, and given up where one is lost."""
+"""Start a Ray from this process: watch it from its first server on, and give up if a server is lost."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from verl_like.controller.errors import INTERRUPT, Interrupted, RayLost
 
 _start_ray_process = services.start_ray_process
 _wait_for_persisted_port, _port_filename = node.wait_for_persisted_port, node.get_port_filename
-LOOK_S = 0.01  # for the file in which the GCS writes down its port
-_GIVEN_UP: list[CallThreads] = []  # on which ``ray.init`` may still be under way
+LOOK_S = 0.01  # poll interval for the file in which the GCS records its port
+_GIVEN_UP: list[CallThreads] = []  # threads on which ``ray.init`` may still run
 
 
 class RayStart:
-    """``ray.init`` on a thread of its own, and the servers that it starts.
+    """Runs ``ray.init`` on its own thread and watches the servers that it starts.
 
     Args:
-        init: calls it.
-        marks: variables of every process that it starts, and of what these start.
+        init: calls ``ray.init``.
+        marks: environment variables of every process that it starts, and of their descendants.
 
     Raises:
-        RayLost: an earlier start in this process was given up and holds Ray's lock for ever.
+        RayLost: an earlier start in this process was given up and holds Ray's lock forever.
     """
 
     def __init__(self, init: Callable[[], object], marks: Mapping[str, str]) -> None:
@@ -42,28 +42,29 @@ class RayStart:
         self._lock, self._is_given_up = threading.Lock(), False
         self._others = psutil.Process().children()
         self._servers: dict[str, psutil.Process] = {}
-        self._codes: dict[str, Callable[[], int | None]] = {}  # exit codes of those that Ray's library has reaped
+        self._codes: dict[str, Callable[[], int | None]] = {}  # exit codes of servers reaped by Ray's library
         self._health = Health()
         services.start_ray_process = self._start_process
         node.wait_for_persisted_port = self._wait_for_port
-        # On a thread whose mask Ray's servers inherit: SIGTERM or SIGHUP to all processes leaves them to the driver.
-        # One that makes no other call: Ray numbers what a thread puts into the store by itself, and those that start a
-        # Ray alike. Two of them in one process would give two objects one number, and rows would be others' (2.60).
+        # Ray's servers inherit this thread's signal mask: on SIGTERM or SIGHUP to all processes, the driver ends them.
+        # The thread makes no other call. Ray numbers the objects that a thread puts into the store per thread, and
+        # threads that start a Ray use the same numbers. Two such threads in one process would give two objects one id
+        # and mix up rows (2.60).
         self._threads = CallThreads("start of Ray", max_threads=1, blocked_signals=BLOCKED_SIGNALS)
         self._starting = self._threads.begin("ray.init", signals.with_own_handlers(init))
 
     def started(self) -> list[psutil.Process]:
-        """The processes that this one has started meanwhile and that have not been reaped."""
+        """Return the child processes started since, without those already reaped."""
         return [each for each in psutil.Process().children() if each not in self._others]
 
     def wait(self, timeout_s: float) -> None:
         """Return when Ray runs.
 
         Raises:
-            RayLost: one of its servers has ended or is stopped, or it gave up itself.
-            NoAnswer: it took too long.
+            RayLost: a server has ended or is stopped, or Ray itself gave up.
+            NoAnswer: the timeout passed.
             Interrupted: Ctrl-C.
-            ValueError, OSError: its own, of arguments and of files.
+            ValueError, OSError: Ray's own errors on arguments and files.
         """
         try:
             self._starting.result(timeout_s, check=self._look)
@@ -89,7 +90,7 @@ class RayStart:
             raise RayLost(f"{why} while Ray started. {REMEDY}")
 
     def _wait_for_port(self, session_dir: str, node_id: str, port_name: str, *, timeout_ms: int) -> Any:
-        """In place of Ray's own function, which holds the interpreter's lock for all of the half minute (2.60)."""
+        """Replace Ray's own function, which holds the interpreter lock for up to half a minute (2.60)."""
         deadline = time.monotonic() + timeout_ms / 1000
         path = Path(session_dir, _port_filename(node_id, port_name))
         while not path.exists() and time.monotonic() < deadline and not self._is_given_up:
@@ -102,10 +103,10 @@ class RayStart:
         return RayLost(f"Ray did not start: {lines[0].removesuffix('.')}. {REMEDY}")
 
     def give_up(self) -> None:
-        """End what was started, and let nothing more be started.
+        """End the processes that were started, and prevent further starts.
 
-        The thread in ``ray.init`` holds Ray's lock, for as long as it waits for servers that are gone. Whoever calls
-        ``ray.shutdown`` waits with it, and so do the exit hooks of Ray's library.
+        The thread in ``ray.init`` holds Ray's lock while it waits for servers that no longer exist. A call to
+        ``ray.shutdown`` would wait for this lock, and so would the exit hooks of Ray's library.
         """
         with self._lock:
             self._is_given_up = True
@@ -117,7 +118,7 @@ class RayStart:
     def _start_process(
         self, command: list[str], process_type: str, *, env_updates: Mapping[str, str] | None = None, **options: Any
     ) -> Any:
-        """In place of Ray's own function, by which it starts its servers."""
+        """Replace Ray's own function that starts its servers."""
         with self._lock:
             if self._is_given_up:
                 raise RuntimeError("this start of Ray was given up")

@@ -1,4 +1,4 @@
-"""RemoteBatch: the driver's handle on a table whose blocks lie in Ray's object store."""
+"""RemoteBatch: the driver's handle on a table whose blocks are in Ray's object store."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from verl_like.protocol import Array, DataProto, Selection, row_index
 from verl_like.telemetry.ledger import waiting
 
 BlockRef: TypeAlias = ray.ObjectRef
-Facts = dict[str, Array]  # per-row numbers and short strings: all the driver ever holds
+Facts = dict[str, Array]  # per-row numbers and short strings: all that the driver holds
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Some columns of all rows: row i is row ``index[i]`` of the block behind ``refs[block[i]]``.
+    """Some columns of all rows: row i is row ``index[i]`` of the block ``refs[block[i]]``.
 
     Args:
         producer: the stage that made the columns, for messages.
@@ -36,8 +36,8 @@ class Layer:
     index: Array
 
     def select(self, rows: Array) -> Layer:
-        """These rows (int64, none negative), with references to their blocks alone."""
-        if len(rows) == 0:  # one block stays, so that whoever fetches no rows still learns the columns' dtypes
+        """Return these rows (int64, none negative), with references to their blocks only."""
+        if len(rows) == 0:  # keep one block, so that fetching no rows still gives the columns' dtypes
             return Layer(self.columns, self.producer, self.refs[:1], self.block[:0], self.index[:0])
         used, block = np.unique(self.block[rows], return_inverse=True)
         return Layer(
@@ -49,7 +49,7 @@ class Layer:
 
     @property
     def runs(self) -> Array:
-        """[R, 3] int32: (block, first, end) of each run of rows that follow one another in a block."""
+        """[R, 3] int32: (block, first, end) of each run of consecutive rows of a block."""
         is_start = np.ones(len(self.block), bool)
         is_start[1:] = (self.block[1:] != self.block[:-1]) | (self.index[1:] != self.index[:-1] + 1)
         starts = np.flatnonzero(is_start)
@@ -64,12 +64,12 @@ class Layer:
             self.producer,
             self.refs,
             self.runs,
-        )  # whole groups travel as a few numbers
+        )  # a whole group needs only a few numbers
 
 
 # Not a class method: cloudpickle would send its code with every layer.
 def layer_of_runs(columns: frozenset[str], producer: str, refs: tuple[BlockRef, ...], runs: Array) -> Layer:
-    """The layer whose rows are these (block, first, end) runs, one after the other."""
+    """Return the layer whose rows are these (block, first, end) runs, concatenated."""
     lengths = runs[:, 2] - runs[:, 1]
     block = np.repeat(runs[:, 0], lengths)
     steps = np.arange(len(block), dtype=np.int32) - np.repeat(np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
@@ -78,10 +78,10 @@ def layer_of_runs(columns: frozenset[str], producer: str, refs: tuple[BlockRef, 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRows:
-    """The rows one rank works on, as it receives them: references and indices, no arrays of tokens.
+    """The rows of one rank as it receives them: references and indices, no token arrays.
 
     Args:
-        rows: [n] int32, their numbers in the batch, for messages.
+        rows: [n] int32, the row numbers in the batch, for messages.
     """
 
     layers: tuple[Layer, ...]
@@ -95,7 +95,7 @@ class RemoteRows:
         return frozenset(name for layer in self.layers for name in layer.columns)
 
     def select(self, rows: Selection) -> RemoteRows:
-        """These of the rows, in this order, as in :meth:`RemoteBatch.select`."""
+        """Return these rows in this order, as :meth:`RemoteBatch.select` does."""
         index = row_index(rows, len(self))
         return RemoteRows(tuple(layer.select(index) for layer in self.layers), self.rows[index])
 
@@ -103,8 +103,9 @@ class RemoteRows:
         """Copy these columns of these rows out of the store.
 
         Raises:
-            ValueError: a column that no stage has added, or that was dropped.
-            LostBlockError: rows whose block is gone (its node died), with the stage that made them.
+            ValueError: no stage has added a column, or it was dropped.
+            LostBlockError: the block of some rows was lost because its node died; the message names the producing
+                stage.
             StageTimeout: the store did not deliver in time.
         """
         found: dict[str, DataProto] = {}
@@ -124,7 +125,7 @@ class RemoteRows:
         return DataProto({name: table[name] for name, table in found.items()})
 
     def _gather(self, layer: Layer, columns: list[str], timeout_s: float) -> DataProto:
-        """One copy: the runs are views of the mapped blocks until they are joined."""
+        """Copy the rows once: the runs are views of the mapped blocks until they are joined."""
         try:
             with waiting("store", f"{columns} of stage {layer.producer!r}"):
                 found = ray_calls.fetched(layer.refs, timeout_s=timeout_s)
@@ -160,16 +161,16 @@ def _is_lost(ref: BlockRef) -> bool:
 
 
 def _ranges(rows: Array) -> str:
-    """[0, 1, 2, 7] -> "0-2, 7"."""
+    """Format row numbers as ranges: [0, 1, 2, 7] -> "0-2, 7"."""
     starts = rows[np.r_[True, np.diff(rows) != 1]]
     ends = rows[np.r_[np.diff(rows) != 1, True]]
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
 
 
 class RemoteBatch:
-    """Facts per row, and for each layer of columns where its rows lie.
+    """Per-row facts, and layers that locate the columns of the rows.
 
-    Operations that choose rows give a new handle on the same blocks; none of them moves a token.
+    Operations that select rows return a new handle on the same blocks; none of them moves tokens.
     """
 
     def __init__(self, facts: Facts, layers: Sequence[Layer] = ()) -> None:
@@ -191,7 +192,7 @@ class RemoteBatch:
     def from_blocks(
         cls, blocks: Sequence[tuple[Facts, BlockRef]], columns: frozenset[str], *, producer: str
     ) -> RemoteBatch:
-        """One batch of blocks as they arrived, each with the facts of its rows."""
+        """Return a batch of the blocks in their order of arrival, each with the facts of its rows."""
         sizes = [len(next(iter(facts.values()))) for facts, _ in blocks]
         facts = joined_facts([facts for facts, _ in blocks])
         runs = np.array([(block, 0, size) for block, size in enumerate(sizes)], np.int32)
@@ -199,15 +200,15 @@ class RemoteBatch:
 
     @classmethod
     def put(cls, table: DataProto, facts: Facts, *, producer: str = "prompts") -> RemoteBatch:
-        """A table that the driver made itself (prompts) handed to the store."""
+        """Put a table that the driver made itself (prompts) into the store, and return its batch."""
         return cls.from_blocks([(facts, ray_calls.put(table))], frozenset(table.columns), producer=producer)
 
     @classmethod
     def concat(cls, batches: Sequence[RemoteBatch]) -> RemoteBatch:
-        """Rows of all batches, one after the other.
+        """Concatenate the rows of all batches.
 
         Raises:
-            ValueError: batches whose facts or columns differ.
+            ValueError: the batches have different facts or columns.
         """
         if any(set(batch.facts) != set(batches[0].facts) or batch.columns != batches[0].columns for batch in batches):
             differing = [sorted([*batch.facts, *batch.columns]) for batch in batches]
@@ -218,11 +219,11 @@ class RemoteBatch:
         return cls(facts, [_joined(layers) for layers in _aligned(batches)])
 
     def select(self, rows: Selection) -> RemoteBatch:
-        """These rows (a slice, indices or a boolean mask), in this order.
+        """Return these rows (a slice, indices or a boolean mask) in this order.
 
         Raises:
-            IndexError: an index outside of the batch.
-            ValueError: a mask of another length than the batch.
+            IndexError: an index is outside the batch.
+            ValueError: a mask has another length than the batch.
         """
         index = row_index(rows, len(self))
         return RemoteBatch(
@@ -230,11 +231,11 @@ class RemoteBatch:
         )
 
     def reorder(self, order: Selection) -> RemoteBatch:
-        """The rows in another order: ``order[i]`` is the old position of row i.
+        """Return the rows in another order: ``order[i]`` is the old position of row i.
 
         Raises:
-            IndexError: an index outside of the batch.
-            ValueError: an order that leaves rows out or names some twice.
+            IndexError: an index is outside the batch.
+            ValueError: the order omits or repeats rows.
         """
         index = row_index(order, len(self))
         if not np.array_equal(np.sort(index), np.arange(len(self))):
@@ -246,17 +247,17 @@ class RemoteBatch:
         return self.select(index)
 
     def repeat(self, times: int, *, interleave: bool = True) -> RemoteBatch:
-        """Each row ``times`` times, by reference: a a b b when interleaved, else a b a b."""
+        """Return each row ``times`` times, by reference: a a b b if interleaved, else a b a b."""
         index = np.arange(len(self))
         return self.select(np.repeat(index, times) if interleave else np.tile(index, times))
 
     def partition(self, parts: Sequence[Selection]) -> list[RemoteRows]:
-        """What the ranks are sent, ``parts[rank]`` being the rows of each, as in :meth:`select`."""
+        """Return the rows to send to each rank; ``parts[rank]`` selects them as in :meth:`select`."""
         indices = [row_index(rows, len(self)) for rows in parts]
         return [RemoteRows(tuple(layer.select(i) for layer in self.layers), i.astype(np.int32)) for i in indices]
 
     def slices(self, order: Array) -> Callable[[slice], RemoteRows]:
-        """Return what gives slices of these rows, in this order."""
+        """Return a function that returns slices of these rows, in this order."""
         return lambda part: self.partition([order[part]])[0]
 
     def attach(
@@ -265,7 +266,7 @@ class RemoteBatch:
         """Add a stage's columns: ``refs[i]`` is the block of the rows ``parts[i]``, in that order.
 
         Raises:
-            ValueError: a column that is there already; every column has one producer.
+            ValueError: a column exists already; every column has one producer.
         """
         twice = columns & self.columns
         if twice:
@@ -283,26 +284,28 @@ class RemoteBatch:
         self.layers.append(Layer(columns, producer, tuple(refs), block, index))
 
     def add_facts(self, facts: Mapping[str, Array]) -> None:
-        """Add per-row facts; none may be there already."""
+        """Add per-row facts; none of them may exist already."""
         twice = set(facts) & set(self.facts)
         if twice:
             raise ValueError(f"facts {sorted(twice)} are in this batch already; every fact has one producer.")
         self.facts = {**self.facts, **facts}
 
     def with_facts(self, facts: Mapping[str, Array]) -> RemoteBatch:
-        """A handle on the same rows that has these facts besides, or anew."""
+        """Return a handle on the same rows with these facts added or replaced."""
         return RemoteBatch({**self.facts, **facts}, self.layers)
 
     def fetch(self, columns: Sequence[str], *, timeout_s: float) -> DataProto:
-        """These columns of all rows as a table here, for looking at them; a training step never calls this. Raises as
-        :meth:`RemoteRows.fetch` does."""
+        """Return these columns of all rows as a local table, for inspection; training steps never call this.
+
+        Raises as :meth:`RemoteRows.fetch` does.
+        """
         return RemoteRows(tuple(self.layers), np.arange(len(self), dtype=np.int32)).fetch(columns, timeout_s=timeout_s)
 
     def drop(self, columns: Iterable[str]) -> None:
-        """Forget these columns. A block none of whose columns is left leaves the store, once no other handle holds it.
+        """Forget these columns. The store frees a block once no column of any handle uses it.
 
         Raises:
-            ValueError: a column that is not there.
+            ValueError: a column does not exist.
         """
         gone = frozenset(columns)
         if not gone <= self.columns:
@@ -313,12 +316,12 @@ class RemoteBatch:
 
 
 def joined_facts(parts: Sequence[Facts]) -> Facts:
-    """The facts of the rows of all parts, one behind the other."""
+    """Concatenate the facts of all parts."""
     return {name: np.concatenate([facts[name] for facts in parts]) for name in parts[0]}
 
 
 def _aligned(batches: Sequence[RemoteBatch]) -> list[list[Layer]]:
-    """A list for each set of columns that every batch has in one layer: that layer of each batch."""
+    """Return the layers of all batches for each set of columns that share one layer in every batch."""
     layer_of = [{name: layer for layer in batch.layers for name in layer.columns} for batch in batches]
     together: dict[tuple[int, ...], list[str]] = {}
     for name in sorted(batches[0].columns):

@@ -1,4 +1,4 @@
-"""Where the ranks of a worker group meet: rank 0 listens before the port is published, and hands the socket on."""
+"""The rendezvous of a worker group: rank 0 listens before its port is published, then passes the socket on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
 
-BACKLOG = 1024  # ranks that knock before rank 0 has imported torch
-_HELD: list[socket.socket] = []  # of this process, until its store takes it; at most one
+BACKLOG = 1024  # ranks that connect before rank 0 has imported torch
+_HELD: list[socket.socket] = []  # this process's socket until its store takes it; at most one
 
 
 def hold() -> int:
-    """Listen at a free port of all addresses of this node, and return it."""
+    """Listen at a free port on all addresses of this node; return the port."""
     let_go()
     listening = socket.create_server(("", 0), backlog=BACKLOG)
     _HELD.append(listening)
@@ -23,13 +23,13 @@ def hold() -> int:
 
 
 def let_go() -> None:
-    """Stop listening, where no store was made."""
+    """Stop listening if no store was made."""
     while _HELD:
         _HELD.pop().close()
 
 
 def store(*, rank: int, world_size: int, timeout_s: float) -> TCPStore:
-    """torch's store at MASTER_ADDR and MASTER_PORT, for ``init_process_group``; rank 0 serves it."""
+    """Return torch's store at MASTER_ADDR and MASTER_PORT, for ``init_process_group``; rank 0 serves it."""
     from torch._C._distributed_c10d import TCPStore
 
     port, timeout = int(os.environ["MASTER_PORT"]), timedelta(seconds=timeout_s)

@@ -12,17 +12,17 @@ from verl_like.call_threads import BLOCKED_SIGNALS, ENDING_SIGNALS
 
 T = TypeVar("T")
 _C = ctypes.CDLL(None)
-_HANDLER_BYTES = 256  # of the C library's struct sigaction: 152 on Linux
+_HANDLER_BYTES = 256  # for the C library's struct sigaction, which has 152 bytes on Linux
 
 
 def leave_to_driver() -> None:
-    """Have this process, a worker, go on after SIGTERM, SIGHUP or SIGINT: the driver ends it, in order.
+    """Keep this worker process running after SIGTERM, SIGHUP or SIGINT; the driver ends it cleanly.
 
-    By a handler, not by ignoring them or by the mask that Ray's servers pass on: both would be inherited by what a
-    user's function starts, which could then be ended by SIGKILL alone.
+    This installs a handler. Ignored signals, or the signal mask of Ray's servers, would be inherited by child processes
+    of a user's function, and only SIGKILL could end those.
 
     Raises:
-        ValueError: in another thread than the main one.
+        ValueError: called outside the main thread.
     """
     for signum in ENDING_SIGNALS:
         signal.signal(signum, _nothing)
@@ -30,8 +30,10 @@ def leave_to_driver() -> None:
 
 
 def with_own_handlers(call: Callable[[], T]) -> Callable[[], T]:
-    """The call, after which this process has the handlers that it had before: Ray's library has one for SIGTERM,
-    beneath Python's, that aborts. On any thread, where Python sets handlers in the main thread alone.
+    """Return a function that makes the call and then restores this process's signal handlers.
+
+    Ray's library installs a SIGTERM handler below Python's that aborts. The returned function works on any thread,
+    whereas Python sets handlers only in the main thread.
     """
 
     def kept() -> T:
@@ -48,12 +50,12 @@ def with_own_handlers(call: Callable[[], T]) -> Callable[[], T]:
 
 
 def let_through() -> None:
-    """Let this thread, and the threads and processes that it starts, receive what the mask of Ray's servers blocks.
+    """Unblock the signals that Ray's servers mask, for this thread and the threads and processes that it starts.
 
-    This process must listen for SIGUSR1 (:mod:`verl_like.telemetry.stacks`) by then.
+    Before this call, the process must listen for SIGUSR1 (:mod:`verl_like.telemetry.stacks`).
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_SIGNALS)
 
 
 def _nothing(signum: int, frame: FrameType | None) -> None:
-    """The driver has the signal too."""
+    """Do nothing: the driver receives the signal too."""

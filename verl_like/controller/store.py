@@ -1,4 +1,4 @@
-"""What the object store holds and what went through it: the counters behind the ``store/`` metrics."""
+"""Contents and traffic of the object store: the counters of the ``store/`` metrics."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from verl_like.controller import ray_calls
 
 
 class StoreCounters:
-    """What this process did with the store and nobody else can count; for use by many threads."""
+    """Counts this process's own traffic with the store; thread-safe."""
 
     def __init__(self) -> None:
         self._fetched_bytes, self._lock = 0, threading.Lock()
 
     def add_fetched(self, num_bytes: int) -> None:
-        """Count bytes that were copied or read out of blocks."""
+        """Count bytes that were copied or read from blocks."""
         with self._lock:
             self._fetched_bytes += num_bytes
 
     def take(self) -> int:
-        """Bytes fetched since the last call."""
+        """Return the bytes fetched since the last call."""
         with self._lock:
             fetched, self._fetched_bytes = self._fetched_bytes, 0
             return fetched
@@ -33,11 +33,11 @@ STORE = StoreCounters()
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a process answers the driver with; :func:`verl_like.controller.wait.wait` opens it.
+    """A process's reply to the driver; :func:`verl_like.controller.wait.wait` unpacks it.
 
     Args:
         value: the result.
-        fetched_bytes: by this process since its last reply; they are added to the driver's own ``STORE``.
+        fetched_bytes: bytes fetched by this process since its last reply; they are added to the driver's ``STORE``.
     """
 
     value: Any
@@ -46,7 +46,7 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreUse:
-    """Ray's own figures of all nodes together, in bytes; ``created`` and ``spilled`` only grow."""
+    """Ray's own figures summed over all nodes, in bytes; ``created`` and ``spilled`` never decrease."""
 
     capacity: int
     used: int
@@ -55,9 +55,9 @@ class StoreUse:
 
 
 def asking_store_use() -> Callable[[], StoreUse | None]:
-    """Ask the cluster; what is returned gives its answer, or None where it does not answer soon.
+    """Query the cluster; return a function that returns the answer, or None if it does not arrive in time.
 
-    Copies that a node pulls from another one count as created there.
+    Copies that a node pulls from another node count as created there.
     """
     reply = ray_calls.asking_store_stats()
 
@@ -76,5 +76,5 @@ def asking_store_use() -> Callable[[], StoreUse | None]:
 
 
 def store_use() -> StoreUse | None:
-    """The cluster's answer."""
+    """Query the cluster and return its answer, or None if it does not arrive in time."""
     return asking_store_use()()

@@ -1,4 +1,4 @@
-"""Streams of blocks, each of which is announced by the facts of its rows."""
+"""Streams of blocks; the facts of a block's rows precede the block."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from verl_like.controller import ray_calls
 from verl_like.controller.remote_batch import BlockRef, Facts
 from verl_like.controller.wait import POLL_S, Waits, timed_out
 
-PAUSE_S = 2e-5  # per stream, between polls of all of them; a poll takes Ray a tenth of that
+PAUSE_S = 2e-5  # per stream, between polls of all streams; Ray needs a tenth of that for a poll
 
 Pair: TypeAlias = tuple[Facts, BlockRef]
 Items: TypeAlias = list[tuple[Any, BlockRef]]
 
 
 def items(streams: Mapping[Any, str], waits: Waits) -> Iterator[Items]:
-    """Yield (stream, reference of its next item) pairs, those of a moment at once, until all streams have ended.
+    """Yield (stream, reference of its next item) pairs, grouped by poll, until all streams have ended.
 
     Args:
-        streams: each with the name of whoever produces it.
+        streams: mapped to the names of their producers.
 
     Raises:
         StageTimeout: the deadline passed.
@@ -43,8 +43,8 @@ class Pairing:
     """Pairs the facts of rows with their block.
 
     Args:
-        streams: each with the name of its producer.
-        opened: returns the values of references, each given with the name of its producer.
+        streams: mapped to the names of their producers.
+        opened: returns the values of references, which are mapped to the names of their producers.
     """
 
     def __init__(self, streams: Mapping[Any, str], opened: Callable[[dict[BlockRef, str]], list[Facts]]) -> None:
@@ -55,7 +55,7 @@ class Pairing:
         """Return the pairs that these items complete."""
         complete = [(self._facts.pop(stream), ref) for stream, ref in ready if stream in self._facts]
         blocks = {ref for _, ref in complete}
-        # a failure arrives as a stream's last item, where facts were due
+        # A failure arrives as a stream's last item, where facts are expected.
         due = {stream: ref for stream, ref in ready if ref not in blocks}
         found = self._opened({ref: self._streams[stream] for stream, ref in due.items()})
         self._facts.update(zip(due, found, strict=True))

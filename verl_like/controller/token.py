@@ -1,4 +1,4 @@
-"""Ray's token: whoever reads it can run code as the user whose Ray it opens."""
+"""Ray's token: a user who can read it can run code as the owner of that Ray."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from verl_like.masking import OWNER_ONLY
 
 
 def close_token() -> None:
-    """Leave Ray's token to its owner alone: Ray (2.60) writes it as the user's mask has it, mostly readable by all.
+    """Restrict Ray's token to its owner: Ray (2.60) writes it with the user's umask, usually readable by all.
 
-    A new folder is closed before Ray writes into it. What belongs to somebody else stays as it is.
+    A new folder is restricted before Ray writes into it. Files of other users are left unchanged.
     """
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Calls of a group's ranks: what is called, and by which way the calls reach the ranks."""
+"""Calls to a group's ranks: their content, and the transports that deliver them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from verl_like.controller.wait import Waits
 
 
 class RankCall(NamedTuple):
-    """A call of one rank as plain data, which any process that holds the rank's handle can make.
+    """A call to one rank as plain data; any process that holds the rank's handle can make it.
 
     Args:
-        method: of :class:`verl_like.controller.worker.WorkerHost`, as the function itself.
-        num_rows: of the rows that are sent with the calls, in the order of the ranks; the rank's own are the first
-            argument of a method that takes rows.
+        method: function of :class:`verl_like.controller.worker.WorkerHost`.
+        num_rows: how many of the rows sent with the calls belong to this rank, in rank order. A method that takes rows
+            receives them as its first argument.
     """
 
     rank: int
@@ -32,27 +32,27 @@ class RankCall(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The role's own method, where the process only passes a call on to it; else the process's."""
+        """The role's method if the process only forwards the call, else the process's own method."""
         if self.method.__name__ not in ("call", "beside", "map", "stream"):
             return self.method.__name__
         _, role, method, *_ = self.args
         return f"{role}.{method}"
 
 
-RowSlices: TypeAlias = Callable[[slice], RemoteRows]  # of the rows of all calls, in the order of the ranks
-Answers: TypeAlias = tuple[list[Any], list[BlockRef]]  # of each rank; of all blocks, in the order of the ranks
+RowSlices: TypeAlias = Callable[[slice], RemoteRows]  # slices of the rows of all calls, in rank order
+Answers: TypeAlias = tuple[list[Any], list[BlockRef]]  # the answer of each rank, and all blocks in rank order
 
 
 class Transport(Protocol):
-    """How calls reach ranks.
+    """Delivers calls to ranks.
 
-    A transport says which calls of Ray are needed and reads what they return. Its user makes and awaits them
-    (:func:`verl_like.controller.ray_calls.begun`). Every method takes a call of each rank, in order.
+    A transport returns the Ray calls that are needed and reads their results. Its caller makes and awaits them
+    (:func:`verl_like.controller.ray_calls.begun`). Every method takes one call per rank, in rank order.
     """
 
     @property
     def late_s(self) -> float:
-        """How many seconds longer than a call's own deadline its user waits."""
+        """How many seconds longer than a call's own deadline the caller waits."""
 
     @property
     def leaves(self) -> Sequence[Sequence[int]]:
@@ -67,35 +67,35 @@ class Transport(Protocol):
         stage: str,
         timeout_s: float,
     ) -> list[Call]:
-        """Return what makes these calls.
+        """Return the Ray calls that make these calls.
 
         Args:
-            rows: of calls that take rows.
-            cuts: of calls that return a table: the blocks of each leaf's table; the blocks stay in the store.
+            rows: rows for calls that take rows.
+            cuts: for calls that return a table, the blocks of each leaf's table; the blocks stay in the store.
         """
 
     def answers(self, made: Sequence[Any], values: Sequence[Any]) -> Answers:
-        """Read what :meth:`calls` have returned at once (``made``) and what their answers are (``values``)."""
+        """Read the immediate results of :meth:`calls` (``made``) and their answers (``values``)."""
 
     def report_calls(self, calls: Sequence[RankCall]) -> list[Call]:
-        """Return what makes calls for reports; each answers with a list of reports."""
+        """Return the Ray calls that request reports; each answers with a list of reports."""
 
     def stream_calls(
         self, calls: Sequence[RankCall], rows: RowSlices, *, num_groups: int, stage: str, timeout_s: float
     ) -> list[Call]:
-        """Return what makes calls that stream ``num_groups`` groups in all."""
+        """Return the Ray calls that stream ``num_groups`` groups in total."""
 
     def pairs(self, calls: Sequence[Call], made: Sequence[Any], waits: Waits) -> Iterator[list[Pair]]:
-        """Yield what :meth:`stream_calls` stream: (facts, block) pairs, those of a moment together."""
+        """Yield the items of :meth:`stream_calls` as (facts, block) pairs, grouped by arrival."""
 
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """Calls each rank by itself.
+    """Calls each rank directly.
 
     Args:
-        group: the group's name, for messages.
-        actors: their handles by rank, ascending.
+        group: name of the group in messages.
+        actors: actor handles by rank, ascending.
     """
 
     group: str

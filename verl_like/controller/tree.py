@@ -1,7 +1,7 @@
-"""Calls of ranks through a tree of aggregators: each is a process that answers for all ranks below it.
+"""Calls ranks through a tree of aggregators; each process answers for all ranks below it.
 
-Calls of Ray, and references to blocks, were nearly all that a step cost the driver, which made ten calls for each rank;
-so the driver of several nodes knows nodes and blocks of nodes.
+With ten calls per rank, Ray calls and block references made up nearly all of the driver's cost of a step. Therefore a
+driver of several nodes addresses nodes and blocks of nodes instead.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from verl_like.controller.streams import Pair
 from verl_like.controller.transport import Answers, RankCall, RowSlices
 from verl_like.controller.wait import Waits
 
-LATE_S = 5.0  # of each level, beyond a call's deadline, which node aggregators keep: they know which rank is late
-REPORT_S = 20.0  # for a report, which takes a moment; its call holds one of an aggregator's few threads
-PAUSE_S = 5e-3  # per branch: their blocks are large, and so much later several are there at once
+LATE_S = 5.0  # per level, beyond a call's deadline; node aggregators enforce it because they know the late rank
+REPORT_S = 20.0  # for a report, which is quick; its call occupies one of an aggregator's few threads
+PAUSE_S = 5e-3  # per branch: their blocks are large, and after this pause several are ready at once
 
 
 class Branch(NamedTuple):
-    """A tree aggregator as its user sees it.
+    """A tree aggregator as its caller sees it.
 
     Args:
-        name: for messages.
-        handle: of its process.
+        name: name in messages.
+        handle: actor handle of its process.
         nodes: the ranks of each node below it, ascending.
     """
 
@@ -47,7 +47,7 @@ class Branch(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """What a branch has of the calls."""
+    """A branch's share of the calls."""
 
     branch: Branch
     calls: Sequence[RankCall]
@@ -57,10 +57,10 @@ class _Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Calls aggregators, which have all ranks between them.
+    """Calls aggregators that together cover all ranks.
 
     Args:
-        branches: in the order of their ranks.
+        branches: in rank order.
     """
 
     branches: Sequence[Branch]
@@ -106,7 +106,7 @@ class Tree:
     ) -> list[Call]:
         found = []
         for share in self._shares(calls):
-            # Ranks take as many of the groups that wait in a queue as others.
+            # Ranks take groups from a queue at the same rate.
             of_branch = num_groups * len(share.calls) // len(calls)
             args = share.calls, rows(share.rows), of_branch, stage, timeout_s
             found.append(Call(share.branch.handle.first_pairs, args, who=share.branch.name))

@@ -1,4 +1,4 @@
-"""What the watchdog has said of this run's processes, for whoever waits for one of them."""
+"""The watchdog's findings on this run's processes, for code that waits for one of them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from verl_like.controller.errors import StallError, WorkerError
 
 log = logging.getLogger(__name__)
 OBITUARY_S = 3.0  # the watchdog checks once a second
-MAX_DEATHS, WITHIN_S = 2, 600.0  # of a process that Ray starts again; after more, another start mends nothing
+MAX_DEATHS, WITHIN_S = 2, 600.0  # of a process that Ray restarts; after more deaths, another restart does not help
 
 
 class Verdicts:
-    """Filled by the watchdog's thread, read by the driver's waits."""
+    """Holds findings that the watchdog's thread writes and the driver's waits read."""
 
     def __init__(self) -> None:
         self._acts, self._stall, self._unborn = False, "", ""
         self._deaths: dict[str, str] = {}
-        self._restarted: dict[str, str] = {}  # processes that Ray starts again -> what helps where that is no use
-        self._died_at: dict[str, deque[float]] = {}  # of these, within WITHIN_S
+        self._restarted: dict[str, str] = {}  # processes that Ray restarts -> remedy if restarts do not help
+        self._died_at: dict[str, deque[float]] = {}  # times of the deaths of these processes within WITHIN_S
         self._hopeless = ""
-        self._nodes: dict[str, str] = {}  # those that are not as they should be -> how they are
+        self._nodes: dict[str, str] = {}  # nodes with a problem -> description of the problem
         self._changed = threading.Condition()
 
     def expect(self, *, acts: bool) -> None:
-        """A run begins: forget what was said of the last one.
+        """Forget the findings on the last run, because a new run begins.
 
         Args:
             acts: whether a stall ends the run (``trainer.on_stall``).
@@ -38,31 +38,31 @@ class Verdicts:
             self._deaths, self._restarted, self._died_at, self._nodes = {}, {}, {}, {}
 
     def restarts(self, names: Iterable[str], *, remedy: str) -> None:
-        """Report each death of these processes, which Ray starts again; too many within a while end the run.
+        """Log each death of these processes, which Ray restarts; too many deaths in a short time end the run.
 
         Args:
-            remedy: a sentence on what may help then.
+            remedy: a sentence on what may help in that case.
         """
         with self._changed:
             self._restarted |= dict.fromkeys(names, remedy)
 
     def ends(self, names: Iterable[str]) -> None:
-        """The run itself ends these processes now: their deaths are no news."""
+        """Ignore the deaths of these processes from now on: the run itself ends them."""
         with self._changed:
             for who in names:
                 self._restarted.pop(who, None)
 
     def stalled(self, text: str, *, is_certain: bool) -> None:
-        """A process stands still."""
+        """Record that a process hangs."""
         if is_certain and self._acts:
             with self._changed:
                 self._stall = f"{text} Besides, {self._of_nodes()}." if self._nodes else text
 
     def noted(self, text: str) -> None:
-        """A warning, which the log has."""
+        """Ignore a warning, which is already in the log."""
 
     def died(self, who: str, text: str) -> None:
-        """A process is gone."""
+        """Record that a process has died."""
         with self._changed:
             self._deaths[who] = text
             if who in self._restarted:
@@ -82,18 +82,18 @@ class Verdicts:
             log.warning("%s died, %s. Another one is started, which does its work again.", who, text)
 
     def unborn(self, who: str) -> None:
-        """A process has died before Ray knew it; calls to it would wait for a minute or more."""
+        """Record that a process died before Ray registered it; calls to it would wait for a minute or more."""
         self._unborn = who
 
     def check(self, *, is_start: bool = False) -> None:
-        """Return while nobody stands still.
+        """Return if no process hangs.
 
         Args:
-            is_start: whether processes are waited for that are being started.
+            is_start: whether the caller waits for processes that are being started.
 
         Raises:
-            StallError: with the verdict.
-            WorkerError: one of them has died, or does so again and again.
+            StallError: a process hangs; the message is the verdict.
+            WorkerError: a process died during its start, or has died too often.
         """
         if self._stall:
             raise StallError(self._stall)
@@ -104,7 +104,7 @@ class Verdicts:
             raise WorkerError(f"{self._unborn} died while it was being started{f', {known}' if known else ''}.")
 
     def node(self, name: str, state: str) -> None:
-        """A node is not as it should be, which ``state`` says as the end of a sentence; empty where it is again."""
+        """Record a node's problem, phrased as the end of a sentence; an empty ``state`` clears it."""
         with self._changed:
             if state:
                 self._nodes[name] = state
@@ -115,9 +115,10 @@ class Verdicts:
         return ", ".join(f"the node {name} {state}" for name, state in self._nodes.items())
 
     def obituary(self, who: str) -> str:
-        """What was known of a process that has died; empty where no watchdog says it in time.
+        """Return the watchdog's description of a process's death, or "" if none arrives in time.
 
-        Where none does, it may have been on one of the nodes that are not as they should be, which are named.
+        If none arrives and some nodes have problems, the result names those nodes: the process may have been on one of
+        them.
         """
         deadline = time.monotonic() + OBITUARY_S
         with self._changed:

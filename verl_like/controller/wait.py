@@ -1,4 +1,4 @@
-"""Waits for calls under way: every wait has a stage, a deadline and the names of those waited for."""
+"""Waits for pending calls: every wait has a stage, a deadline and the names of the processes waited for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verl_like.controller.store import STORE, Reply
 from verl_like.controller.verdicts import VERDICTS
 from verl_like.telemetry.heartbeat import HEARTBEAT
 
-POLL_S = 0.5  # how soon a failure on one rank, or Ctrl-C, ends the wait for the others
+POLL_S = 0.5  # delay until a failure on one rank, or Ctrl-C, ends the wait for the others
 MAX_NAMED = 8
 STARTS = ("start", "build", "reward_start", "watchdog_start")  # stages in which processes are being started
 
@@ -25,17 +25,17 @@ Watching: TypeAlias = Callable[[Iterable[str]], AbstractContextManager[None]]
 
 
 def unwatched(names: Iterable[str]) -> AbstractContextManager[None]:
-    """Report to nobody whom this process waits for."""
+    """Do not report which processes this one waits for."""
     return nullcontext()
 
 
 class Waits(NamedTuple):
-    """How a process waits for what ranks stream.
+    """How a process waits for streams of ranks.
 
     Args:
-        all: returns the results of references, each given with the name of its producer.
-        first: returns (reference, result) pairs of those that have arrived first.
-        watching: entered for each poll, which takes half a second at most, with the names of those waited for.
+        all: returns the results of references, which are mapped to the names of their producers.
+        first: returns (reference, result) pairs of the first arrivals.
+        watching: context entered for each poll (at most half a second) with the names of those waited for.
     """
 
     stage: str
@@ -46,7 +46,7 @@ class Waits(NamedTuple):
 
 
 def driver_waits(stage: str, timeout_s: float) -> Waits:
-    """The driver's waits for a stream, which Ctrl-C and verdicts end."""
+    """Return the driver's waits for a stream, which Ctrl-C and verdicts end."""
     every = partial(wait, stage=stage, timeout_s=timeout_s)
     first = partial(_soonest, stage=stage, timeout_s=timeout_s)
     return Waits(stage, timeout_s, every, first, partial(_streaming, stage))
@@ -60,21 +60,21 @@ def wait(
     interruptible: bool = False,
     meanwhile: Callable[[list[str]], None] | None = None,
 ) -> list[Any]:
-    """Return the results of all refs, in order; for the driver.
+    """Return the results of all refs, in their order; for the driver.
 
     Args:
-        refs: each reference with the name of whoever produces it ("rank 3").
-        stage: what is being waited for, for messages.
+        refs: each reference with the name of its producer ("rank 3").
+        stage: name of the stage waited for, for messages.
         timeout_s: deadline in seconds.
-        interruptible: whether Ctrl-C may end this wait (stages that change nothing).
-        meanwhile: called twice a second with the names of those that are still waited for.
+        interruptible: whether Ctrl-C may end this wait (stages that change no state).
+        meanwhile: called twice a second with the names of those still waited for.
 
     Raises:
         WorkerError: a producer failed; the message is that of the earliest failure.
         FeedbackError: it failed because the rewards cannot be used.
         StageTimeout: the deadline passed.
-        Interrupted: Ctrl-C, where ``interruptible``.
-        OutOfGrace: Ctrl-C, and the time since then that ``trainer.grace_s`` leaves.
+        Interrupted: Ctrl-C, if ``interruptible``.
+        OutOfGrace: Ctrl-C, and the time that ``trainer.grace_s`` allows after it has passed.
     """
     results = dict(arrivals(refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible, meanwhile=meanwhile))
     return [results[ref] for ref in refs]
@@ -88,26 +88,26 @@ def arrivals(
     interruptible: bool = False,
     meanwhile: Callable[[list[str]], None] | None = None,
 ) -> Iterator[tuple[ray.ObjectRef, Any]]:
-    """Yield (reference, result) pairs, those of the last half second at once; otherwise as :func:`wait`."""
+    """Yield (reference, result) pairs of the last half second at once; otherwise as :func:`wait`."""
     polled = _driver_polls(refs, stage=stage, timeout_s=timeout_s, interruptible=interruptible, meanwhile=meanwhile)
     for arrived in polled:
         yield from arrived
 
 
 def _soonest(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float) -> list[tuple[ray.ObjectRef, Any]]:
-    """Return (reference, result) pairs of those that arrive first; otherwise as :func:`wait`, interruptible."""
+    """Return (reference, result) pairs of the first arrivals; otherwise as :func:`wait`, interruptible."""
     polled = _driver_polls(refs, stage=stage, timeout_s=timeout_s, interruptible=True, at_least=1)
     return next(arrived for arrived in polled if arrived)
 
 
 def wait_beside(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, check: Callable[[], None]) -> None:
-    """Return when all refs have arrived; for a thread of the driver that knows nothing of how the run waits and ends.
+    """Return when all refs have arrived; for threads of the driver that do not handle Ctrl-C and verdicts.
 
     Args:
-        check: called twice a second; what it raises ends the wait.
+        check: called twice a second; an error that it raises ends the wait.
 
     Raises:
-        WorkerError, StageTimeout: as of :func:`wait`.
+        WorkerError, StageTimeout: as in :func:`wait`.
     """
     for _ in polls(refs, stage=stage, timeout_s=timeout_s, failed=partial(explained, stage=stage)):
         check()
@@ -122,7 +122,7 @@ def _driver_polls(
     meanwhile: Callable[[list[str]], None] | None = None,
     at_least: int | None = None,
 ) -> Iterator[list[tuple[ray.ObjectRef, Any]]]:
-    """Yield what each poll finds; arguments as of :func:`wait` and :func:`polls`."""
+    """Yield the arrivals of each poll; arguments as in :func:`wait` and :func:`polls`."""
     failed = partial(explained, stage=stage)
     for results, pending in polls(
         refs, stage=stage, timeout_s=timeout_s, failed=failed, at_least=at_least, watching=_waiting
@@ -147,14 +147,14 @@ def polls(
     at_least: int | None = None,
     watching: Watching = unwatched,
 ) -> Iterator[tuple[list[tuple[ray.ObjectRef, Any]], Sequence[ray.ObjectRef]]]:
-    """Yield what each poll finds, (reference, value) pairs, and those that are still pending, until all have arrived.
+    """Yield, for each poll, (reference, value) pairs and the pending references, until all have arrived.
 
     Args:
-        refs: each reference with the name of whoever produces it.
-        failed: makes the error that is raised for failed calls.
-        began_at: when the deadline's time began (monotonic); None for now.
-        at_least: a poll ends when so many have arrived, or all, or after half a second; None for all.
-        watching: as of :class:`Waits`.
+        refs: each reference with the name of its producer.
+        failed: returns the error to raise for failed calls.
+        began_at: start of the deadline's time (monotonic); None for now.
+        at_least: a poll ends after this many arrivals, or all, or half a second; None for all.
+        watching: as in :class:`Waits`.
 
     Raises:
         StageTimeout: the deadline passed.
@@ -176,14 +176,14 @@ def polls(
 
 @contextmanager
 def _waiting(names: Iterable[str]) -> Iterator[None]:
-    """Have the heartbeat name those whom this process waits for."""
+    """Let the heartbeat name the processes that this one waits for."""
     with HEARTBEAT.waiting(named(names)):
         yield
 
 
 @contextmanager
 def _streaming(stage: str, names: Iterable[str]) -> Iterator[None]:
-    """A driver's poll of streams, after which Ctrl-C or a verdict ends the wait."""
+    """Enclose a driver's poll of streams; then let Ctrl-C or a verdict end the wait."""
     with _waiting(names):
         yield
     INTERRUPT.stop_before(stage)
@@ -198,14 +198,14 @@ def _opened(result: Any) -> Any:
 
 
 def named(whom: Iterable[str]) -> str:
-    """Return some of those who are waited for, and how many more there are."""
+    """Return the names of some of those waited for, and the number of the others."""
     names = list(dict.fromkeys(whom))
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
 
 
 def timed_out(stage: str, timeout_s: float, waited_for: Iterable[str]) -> StageTimeout:
-    """Return the error of a stage that outlasted its deadline."""
+    """Return the error of a stage that exceeded its deadline."""
     return StageTimeout(
         f"stage {stage!r} took longer than {timeout_s:.0f} s; still waiting for {', '.join(waited_for)}."
     )

@@ -33,7 +33,7 @@ from verl_like.telemetry.profiler import PROFILER
 
 
 class WorkerHost:
-    """Builds a host object by name and calls methods of its roles, one at a time, and one beside them.
+    """Builds a host object by name and calls methods of its roles, one at a time, plus one in parallel.
 
     Heavy imports happen in ``build``, after the process listens for ``kill -USR1`` and its environment is set.
     """
@@ -51,39 +51,39 @@ class WorkerHost:
 
     @ray.method(concurrency_group="control")
     def held_address(self) -> tuple[str, int]:
-        """A rendezvous address on this node: its IP and a port that nobody else can get, since this process listens."""
+        """Return a rendezvous address on this node: its IP and a port that this process already listens on."""
         return ray.util.get_node_ip_address(), rendezvous.hold()
 
     @ray.method(concurrency_group="control")
     def status(self) -> dict[str, Any]:
-        """The host and id of this process, and what it is doing; answers while a stage runs."""
+        """Return the host and id of this process and its current stage; answers while a stage runs."""
         return {"where": self._where, "stage": LEDGER.current, "pid": os.getpid()}
 
     @ray.method(concurrency_group="control")
     def report(self) -> list[ProcessReport]:
-        """The process's seconds and memory since its last report."""
+        """Return the process's times and memory since its last report."""
         return [self._reporter.take()]
 
     @ray.method(concurrency_group="control")
     def profile(self, folder: str) -> None:
-        """Write traces of the stages that follow into this folder; an empty one ends it."""
+        """Write traces of the following stages into this folder; an empty one stops tracing."""
         PROFILER.write_to(folder, os.environ.get(NAME_VARIABLE, self._where))
 
     @ray.method(concurrency_group="control")
     def interrupt(self) -> None:
-        """Ctrl-C reached the driver: the stage that runs here may end early, if it checks ``INTERRUPT``."""
+        """Let the running stage end early if it checks ``INTERRUPT``, because Ctrl-C reached the driver."""
         INTERRUPT.set()
 
     @ray.method(concurrency_group="engine")
     def prepare(self, function: str, *args: Any) -> None:
-        """Call ``module:function``, which imports. What fails here fails again in ``build``, which reports it."""
-        signals.let_through()  # the threads that Ray started have the mask of its servers
+        """Call ``module:function``, which imports libraries; ``build`` fails again on, and reports, any error."""
+        signals.let_through()  # Ray's threads have the signal mask of its servers
         with suppress(Exception), importing(), stage("build/libraries"):
             _named(function)(*args)
 
     @ray.method(concurrency_group="engine")
     def build(self, factory: str, environment: dict[str, str], *args: Any) -> list[str]:
-        """Call ``module:function`` with ``args``; it returns the roles by class name. Returns the warnings it gave."""
+        """Call ``module:function`` with ``args``, which returns the roles by class name; return its warnings."""
         signals.let_through()
         os.environ.update(environment)
         PROCESS_LOG.keep_from_environment()
@@ -99,7 +99,7 @@ class WorkerHost:
 
     @ray.method(concurrency_group="beside")
     def beside(self, stage: str, role: str, method: str) -> None:
-        """Call a method beside the stages, to none of which its time is booked."""
+        """Call a method in parallel with the stages; its time is charged to no stage."""
         try:
             getattr(self._roles[role], method)()
         except Exception as error:  # noqa: BLE001 (the border of the process)
@@ -112,7 +112,7 @@ class WorkerHost:
         """Call a method that returns (report, table).
 
         Returns:
-            A reply of (report, warnings), and then the table cut into ``blocks``, where there are any.
+            A reply of (report, warnings), followed by the table cut into ``blocks`` if there are any.
         """
         with self._reporting(f"{role}.{method}", stage):
             report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
@@ -135,7 +135,7 @@ class WorkerHost:
 
 
 def _named(function: str) -> Callable[..., Any]:
-    """The function of ``module:function``."""
+    """Return the function named by ``module:function``."""
     module, name = function.split(":")
     with importing():
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)
@@ -143,7 +143,7 @@ def _named(function: str) -> Callable[..., Any]:
 
 
 class _Reporting:
-    """Books the stage, and turns whatever is raised into a WorkerFailure that can cross the process border."""
+    """Records the stage's time, and turns errors into a WorkerFailure that can cross the process border."""
 
     def __init__(self, failure: Callable[[Exception], WorkerFailure], stage_name: str) -> None:
         self._failure, self._stage = failure, stage(stage_name)
@@ -161,8 +161,9 @@ class _Reporting:
             raise self._failure(error) from None
 
 
-# "engine" is for a step's calls, "beside" for what is written meanwhile, "control" for what is answered at any time.
-# Not a decorator: Ray would pickle the class by value, with every global it names; a plain class travels by reference.
-# No task events: Ray's control store keeps those of the last 100,000 calls, of which a step makes some thirty (2.60).
+# Concurrency groups: `engine` for a step's calls, `beside` for writes in parallel, `control` for calls answered any
+# time. Not a decorator: Ray would pickle the class by value, with every global it names; a plain class travels by
+# reference. No task events: Ray's control store keeps those of the last 100,000 calls, and a step makes about thirty
+# (2.60).
 NUM_THREADS = {"engine": 1, "beside": 1, "control": 2}
 WorkerProcess = ray.remote(concurrency_groups=NUM_THREADS, enable_task_events=False)(WorkerHost)

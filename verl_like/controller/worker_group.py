@@ -29,22 +29,22 @@ from verl_like.telemetry.ledger import LEDGER
 from verl_like.telemetry.process_log import LOGS_VARIABLE, RUN_LOGS
 
 Method = Callable[..., Any]
-MAX_BRANCHES = 16  # aggregators that the driver calls itself
-INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless something holds the interpreter lock
+MAX_BRANCHES = 16  # aggregators that the driver calls directly
+INTERRUPT_TIMEOUT_S = 20.0  # a control call answers at once, unless the process holds the interpreter lock
 
 
 class WorkerGroup:
-    """``world_size`` processes, each hosting the same roles.
+    """``world_size`` processes that all host the same roles.
 
-    A method is named by the function itself (``ActorRole.update``), so that an editor can follow the call; the role
-    is the class it belongs to.
+    A method is named by the function itself (``ActorRole.update``), so that an editor can follow the call; the role is
+    the class it belongs to.
 
     Args:
-        name: for messages.
+        name: name of the group in messages.
         world_size: number of ranks.
         placement: bundle of each rank; None for light processes that need no accelerator.
-        env: environment of the processes from their first instruction on.
-        timeout_s: deadline of each call unless it brings its own.
+        env: environment of the processes, set before Python starts.
+        timeout_s: deadline of each call that has none of its own.
         heartbeats: folder of this run on every node, which the watchdog reads; empty for unwatched processes.
     """
 
@@ -73,10 +73,10 @@ class WorkerGroup:
     def _started(
         self, kind: Any, rank: int, *, name: str, num_devices: int, args: tuple[Any, ...], **kwargs: Any
     ) -> Any:
-        """Start a process on the rank's node, known by this name from its first instruction on.
+        """Start a process on the rank's node with this name set in its environment.
 
         Args:
-            num_devices: how many of what a worker takes.
+            num_devices: resources of the process, in multiples of a worker's.
         """
         env = {**self._env, FOLDER_VARIABLE: self._heartbeats, NAME_VARIABLE: name}
         options = {**ray_calls.from_the_first_instruction(env), "num_cpus": 0, "max_restarts": 0}
@@ -91,13 +91,14 @@ class WorkerGroup:
         return len(self._actors)
 
     def prepare(self, function: str, *args: Any) -> None:
-        """Have every rank call this ``module:function`` as soon as it lives, before it is built."""
+        """Have every rank call this ``module:function`` as soon as it runs, before it is built."""
         calls = [RankCall(rank, WorkerHost.prepare, (function, *args)) for rank in range(self.world_size)]
         self._preparing = self._begun(calls)
 
     def build(self, factory: str, args_of_rank: Callable[[int], tuple[Any, ...]], *, timeout_s: float) -> None:
-        """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank; :meth:`wait_built` waits for
-        it.
+        """Rendezvous at rank 0, then start ``factory(*args_of_rank(rank))`` on every rank.
+
+        :meth:`wait_built` waits for the builds.
         """
         asked = self._begun([RankCall(0, WorkerHost.held_address)])
         [(host, port)] = wait(asked, stage="start", timeout_s=timeout_s)
@@ -116,7 +117,7 @@ class WorkerGroup:
         self._building = self._begun(calls)
 
     def wait_built(self, *, timeout_s: float) -> None:
-        """Return when every rank is built, or raise the first one's failure; the start's line says how far they are."""
+        """Return when every rank is built, or raise the earliest failure; report progress meanwhile."""
         report = BuildProgress(dict(zip(self._building.values(), self._actors, strict=True))).report
         warnings = wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True, meanwhile=report)
         pass_on(zip(self._building.values(), warnings, strict=True))
@@ -125,8 +126,12 @@ class WorkerGroup:
             self.use_tree(self._placement.nodes, timeout_s=timeout_s)
 
     def use_tree(self, nodes: Sequence[range], *, timeout_s: float, most: int = MAX_BRANCHES) -> None:
-        """Call the ranks through an aggregator on each of these nodes from now on, which have all ranks between them;
-        of more than ``most``, through aggregators of about as many of these as there are of the former.
+        """Call the ranks through one aggregator per node from now on.
+
+        With more than ``most`` nodes, a second level of aggregators is added: about the square root of their number.
+
+        Args:
+            nodes: the ranks of each node; together they are all ranks.
         """
         branches = [self._of_node(node) for node in nodes]
         top = branches if len(branches) <= most else self._of_branches(branches)
@@ -140,7 +145,7 @@ class WorkerGroup:
         return self._aggregator(f"the aggregator of {self._ranks_named(node)}", ranks, [node])
 
     def _of_branches(self, branches: Sequence[Branch]) -> list[Branch]:
-        """Start aggregators of these branches, about as many as each has branches; each on its first node."""
+        """Start about sqrt(n) aggregators for n branches, each on the first node of its branches."""
         found = []
         for part in np.array_split(np.arange(len(branches)), math.ceil(math.sqrt(len(branches)))):
             children = Tree([branches[index] for index in part])
@@ -166,7 +171,7 @@ class WorkerGroup:
         return f"{self.name} ranks {ranks[0]} to {ranks[-1]}"
 
     def call(self, method: Method, *args: Any, interruptible: bool = False, **kwargs: Any) -> list[Any]:
-        """Results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""
+        """Return the results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""
         of = remote_method(method, Dispatch.BROADCAST, Dispatch.RANK_ZERO)
         stage, timeout_s = _stage(of), self.timeout_s
         ranks = range(self.world_size if of.mode is Dispatch.BROADCAST else 1)
@@ -179,23 +184,24 @@ class WorkerGroup:
         return transport.answers(made, values)[0]
 
     def call_beside(self, method: Method, *, stage: str, check: Callable[[], None]) -> None:
-        """Call a BROADCAST method on every rank beside the calls of the step, one such call at a time; from any thread
-        but the driver's own.
+        """Call a BROADCAST method on every rank in parallel with the step's calls, one such call at a time.
+
+        For any thread except the driver's own.
 
         Args:
-            stage: for messages.
-            check: called now and then; what it raises ends the wait.
+            stage: name of the stage in messages.
+            check: called periodically; an error that it raises ends the wait.
         """
         of = remote_method(method, Dispatch.BROADCAST)
         calls = [RankCall(rank, WorkerHost.beside, (stage, of.role, of.name)) for rank in range(self.world_size)]
         wait_beside(self._begun(calls), stage=stage, timeout_s=self.timeout_s, check=check)
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
-        """Begin a BROADCAST method with each rank's own arguments, and not at all on a rank whose entry is None.
+        """Start a BROADCAST method with each rank's own arguments; skip a rank whose entry is None.
 
         Returns:
-            References of the answers by rank, with names to wait for them; a reference among the arguments arrives as
-            what it stands for.
+            References of the answers by rank, with names to wait for them. A reference among the arguments arrives as
+            its value.
         """
         of = remote_method(method, Dispatch.BROADCAST)
         ranks = zip(range(self.world_size), args_of_rank, strict=True)
@@ -221,14 +227,14 @@ class WorkerGroup:
     ) -> list[Any]:
         """Call a SPLIT method on each rank's rows and attach the columns it adds.
 
-        The method takes ``(rows, *args)`` and returns ``(report, table)``; ``report`` is small and comes back to the
-        driver, ``table`` has the columns ``adds`` for its rows and stays in the store.
+        The method takes ``(rows, *args)`` and returns ``(report, table)``. ``report`` is small and is returned to the
+        driver; ``table`` has the columns ``adds`` for its rows and stays in the store.
 
         Args:
             partition: row indices of each rank; a rank may have none.
-            blocks: positions among the rows, of each block that rank 0 of a group of one returns; else each rank's rows
-                are cut in order.
-            per_rank: one more first argument, of which each rank receives its own entry.
+            blocks: row positions of each block that the rank of a group of one returns; by default each rank's rows are
+                cut in their order.
+            per_rank: an additional first argument; each rank receives its own entry.
 
         Returns:
             Each rank's report.
@@ -258,9 +264,9 @@ class WorkerGroup:
     def stream(
         self, method: Method, batch: RemoteBatch, partition: Sequence[Array], *args: Any, **kwargs: Any
     ) -> Iterator[Pair]:
-        """Call a STREAM method on each rank's rows and yield (facts, reference of the block) pairs as they appear.
+        """Call a STREAM method on each rank's rows; yield (facts, block reference) pairs as they arrive.
 
-        Ranks stream as many groups as there are rows in the batch, in all.
+        Together the ranks stream as many groups as the batch has rows.
         """
         of = remote_method(method, Dispatch.STREAM)
         stage, transport = _stage(of), self._transport
@@ -278,25 +284,25 @@ class WorkerGroup:
             for pairs in transport.pairs(calls, made, driver_waits(stage, self.timeout_s + transport.late_s)):
                 yield from pairs
         except Interrupted:
-            # ray.cancel would be noticed at the next block only, and at another step by each rank of an engine.
+            # ray.cancel would take effect only at the next block, and at a different step on each rank of an engine.
             self.interrupt()
             raise
 
     def interrupt(self) -> None:
-        """Have every rank end the stream it is busy with; for good, since a run that is interrupted streams no more."""
+        """End the stream that each rank is running, permanently: an interrupted run streams no more."""
         wait(self._begun(self._calls_of_all(WorkerHost.interrupt)), stage="interrupt", timeout_s=INTERRUPT_TIMEOUT_S)
 
     def asked_for_reports(self) -> dict[BlockRef, str]:
-        """A report on every rank, under way: lists of reports, with the names of the ranks in each."""
+        """Request a report from every rank; return the pending lists of reports with the names of their ranks."""
         calls = self._transport.report_calls(self._calls_of_all(WorkerHost.report))
         return ray_calls.answers_of(calls, ray_calls.begun(calls))
 
     def status(self, *, timeout_s: float) -> list[dict[str, Any]]:
-        """Stage and process id of every rank; answers while a stage runs."""
+        """Return the stage and process id of every rank; answers while a stage runs."""
         return wait(self._begun(self._calls_of_all(WorkerHost.status)), stage="status", timeout_s=timeout_s)
 
     def profile(self, folder: str) -> None:
-        """Have every rank write traces of its stages into this folder from now on, until it is given an empty one."""
+        """Have every rank write traces of its stages into this folder; an empty one stops tracing."""
         calls = [RankCall(rank, WorkerHost.profile, (folder,)) for rank in range(self.world_size)]
         wait(self._begun(calls), stage="profile", timeout_s=self.timeout_s)
 
@@ -315,5 +321,5 @@ class WorkerGroup:
 
 
 def _stage(of: RemoteMethod) -> str:
-    """What a call's time is booked to, here and there: the stage of the step that makes it, else its own name."""
+    """Return the stage that a call's time is charged to: the current stage of the step, else the method's name."""
     return of.name if LEDGER.is_resting else LEDGER.current

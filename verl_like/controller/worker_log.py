@@ -1,4 +1,4 @@
-"""Warnings of worker processes, brought to the driver's log with the next answer."""
+"""Pass warnings of worker processes to the driver's log with their next answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 
 log = logging.getLogger(__name__)
-MAX_WARNINGS = 20  # between two answers; older ones give way
+MAX_WARNINGS = 20  # between two answers; older ones are dropped
 
 
 class WorkerLog(logging.Handler):
@@ -21,14 +21,14 @@ class WorkerLog(logging.Handler):
         self._messages.append(f"{record.name}: {record.getMessage()}")
 
     def take(self) -> list[str]:
-        """The warnings since the last call, oldest first."""
+        """Return the warnings since the last call, oldest first."""
         messages = list(self._messages)
         self._messages.clear()
         return messages
 
 
 def pass_on(messages: Iterable[tuple[str, list[str]]]) -> None:
-    """Log each warning here once, with the names of all workers that gave it.
+    """Log each warning once, with the names of all workers that gave it.
 
     Args:
         messages: (worker, its warnings) pairs.

@@ -1,4 +1,4 @@
-"""Checkpoints: written new, synced, then published by an atomic rename; never delete-then-write."""
+"""Checkpoints: written to a temporary folder, synced, then published by an atomic rename; never delete-then-write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def publish(temporary: Path, final: Path) -> None:
-    """Make a finished folder appear under its name, all or nothing."""
+    """Rename a finished folder to its final name, all or nothing."""
     for file in sorted(temporary.rglob("*")):
         _sync(file)
     _sync(temporary)
@@ -35,7 +35,7 @@ def publish(temporary: Path, final: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, or the file that somebody has put in its place."""
+    """Remove a folder, or a file that has replaced it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -52,17 +52,17 @@ def _sync(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The checkpoints of a run: ``step_N`` folders, of which the newest ones are kept, and ``best`` (a link to one)."""
+    """The checkpoints of a run: ``step_N`` folders, the newest of which are kept, and ``best`` (a link to one)."""
 
     folder: Path
     max_checkpoints: int
 
     def steps(self) -> list[int]:
-        """Steps of the published checkpoints, oldest first."""
+        """Return the steps of the published checkpoints, oldest first."""
         return steps_in(self.folder)
 
     def holds(self, checkpoint: Path) -> bool:
-        """Whether a checkpoint is one of these, and no other run's."""
+        """Return whether a checkpoint belongs to this run."""
         return checkpoint.resolve().parent == self.folder.resolve()
 
     def path(self, step: int) -> Path:
@@ -70,11 +70,12 @@ class Checkpoints:
 
     @contextmanager
     def written(self, state: dict[str, Any], *, is_best: bool) -> Iterator[Path]:
-        """A new folder with ``state`` (JSON; holds ``step``), to be filled inside and published at the end, where the
-        oldest are forgotten. May end on another thread than it began on.
+        """Create a folder with ``state`` (JSON; contains ``step``), to be filled inside and published on exit.
+
+        Publishing removes the oldest checkpoints. The context may exit on another thread than it was entered on.
 
         Raises:
-            DiskRefused: the disk is full, or cannot be written; the older checkpoints are as they were.
+            DiskRefused: the disk is full or not writable; the older checkpoints are unchanged.
         """
         final = self.path(state["step"])
         temporary = self.folder / f".writing-{final.name}"
@@ -89,14 +90,14 @@ class Checkpoints:
                 if is_best:
                     self.mark_best(state["step"])
                 self._prune(state["step"])
-        except KeyboardInterrupt:  # insists on an end now; the next start sweeps
+        except KeyboardInterrupt:  # the user wants to end now; the next start cleans up
             raise
-        except BaseException:  # torch's CheckpointException is no Exception
-            shutil.rmtree(temporary, ignore_errors=True)  # half a checkpoint on a full disk is in its own way
+        except BaseException:  # torch's CheckpointException is not an Exception
+            shutil.rmtree(temporary, ignore_errors=True)  # a partial checkpoint takes space on a full disk
             raise
 
     def mark_best(self, step: int) -> None:
-        """Let ``best`` name the checkpoint of a step, if that is there; a run that died may not have come to it."""
+        """Point ``best`` to the checkpoint of a step if it exists; a run that died may not have written it."""
         final = self.path(step)
         if not final.is_dir() or self.best() == final.resolve():
             return
@@ -114,8 +115,9 @@ class Checkpoints:
         return link.resolve() if link.exists() else None
 
     def _prune(self, newest: int) -> None:
-        """Forget the oldest; later steps than ``newest`` are damaged ones, which count for nothing until they come
-        again.
+        """Remove the oldest checkpoints.
+
+        Later steps than ``newest`` are damaged; they do not count until the run writes them again.
         """
         if self.max_checkpoints == 0:
             return
@@ -124,28 +126,31 @@ class Checkpoints:
                 _remove(self.path(step))
 
     def find(self, resume: str) -> Path | None:
-        """The checkpoint to continue from: the newest that is whole (``auto``), none (``never``) or the one at a path,
-        which the checks have found to be one.
+        """Return the checkpoint to continue from.
+
+        Args:
+            resume: ``auto`` for the newest intact checkpoint, ``never`` for None, or a path that the checks have
+                accepted.
 
         Raises:
-            ValueError: none of the checkpoints is whole.
+            ValueError: none of the checkpoints is intact.
         """
         if resume == "never":
             return None
         if resume == "auto":
             return self._newest()
-        # Absolute, because workers read it too, from working directories of their own.
+        # Absolute, because workers with other working directories read it too.
         path = Path(resume).expanduser().absolute()
         missing = missing_checkpoint(path)
         assert missing is None, f"trainer.resume={resume} was let through: {missing}"
         return path
 
     def newest_before(self, step: int) -> Path | None:
-        """The newest checkpoint of an earlier step that is whole."""
+        """Return the newest intact checkpoint of an earlier step."""
         return next((self.path(s) for s in reversed(self.steps()) if s < step and damage(self.path(s)) is None), None)
 
     def _newest(self) -> Path | None:
-        """The newest checkpoint that is whole; newer ones are told."""
+        """Return the newest intact checkpoint; log the damaged ones that are newer."""
         damaged: list[str] = []
         for step in reversed(self.steps()):
             reason = damage(self.path(step))
@@ -162,20 +167,22 @@ class Checkpoints:
         return None
 
     def sweep(self) -> None:
-        """Remove what a run that died left half written or half deleted; nobody else may write here."""
+        """Clean up after a run that died while writing or deleting; no other process may write here."""
         for old in self.folder.glob(".old-step_*"):
             final = self.folder / old.name.removeprefix(".old-")
-            if not final.exists():  # it died between two renames
+            if not final.exists():  # it died between the two renames
                 old.rename(final)
         for left in (*self.folder.glob(".old-*"), *self.folder.glob(".writing-*")):
             shutil.rmtree(left, ignore_errors=True)
 
     def check_start(self, start: Path | None, *, job: str) -> None:
-        """Refuse to continue from ``start`` where it is of another job ("train", "sft"), or where this folder has gone
-        on beyond it.
+        """Refuse to continue from a checkpoint of another job, or one that this folder is already ahead of.
+
+        Args:
+            job: "train" or "sft".
 
         Raises:
-            ValueError: what was found and what to do.
+            ValueError: ``start`` cannot be continued; the message names what was found and a remedy.
         """
         state: dict[str, Any] = load_state(start) if start is not None else {"job": job, "step": 0}
         if state["job"] != job:
@@ -197,6 +204,6 @@ class Checkpoints:
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """The driver's part of a checkpoint."""
+    """Return the driver's part of a checkpoint."""
     state: dict[str, Any] = json.loads((path / "trainer.json").read_text())
     return state

@@ -1,4 +1,4 @@
-"""What is said when a run ends by an error that nobody foresaw: one line, and a file with all of it."""
+"""Report an unforeseen error that ends a run: one line, and a file with the traceback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verl_like.disk import OF_DISKS, sentence
 from verl_like.masking import masked_text, owners
 
 MAX_CHARS = 400
-REMEDIES = {  # by the name of the class or of one that it derives from
+REMEDIES = {  # keyed by the name of the error's class or a base class
     "OutOfMemoryError": "Lower the batch (data.train_batch_size, rollout.n), actor.max_tokens_per_micro_batch, or the "
     "engine's share of memory, or take a larger machine.",
     "MemoryError": "Lower the batch (data.train_batch_size, rollout.n), or take a machine with more memory.",
@@ -23,7 +23,7 @@ REPORT = "That is a mistake of the program, or of code that it calls: report it 
 
 
 def told(error: BaseException, folder: Path) -> str:
-    """One line: the innermost cause, what helps, and the file below ``folder`` that has the whole traceback."""
+    """Return one line: the innermost cause, a remedy, and the file below ``folder`` with the whole traceback."""
     cause = innermost(error)
     if isinstance(cause, OSError) and cause.errno in OF_DISKS:
         place = Path(cause.filename) if isinstance(cause.filename, str) else folder
@@ -37,12 +37,12 @@ def told(error: BaseException, folder: Path) -> str:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """What went wrong first, below all that was raised because of it."""
+    """Return the original error, from which all others followed."""
     return _chain(error)[-1]
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The error, what it was raised because of, and so on."""
+    """Return the error and its chain of causes."""
     found = [error]
     while (cause := next(_causes(found[-1]), None)) is not None and cause not in found:
         found.append(cause)
@@ -50,7 +50,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """What the error says it was raised for; torch's CheckpointException has one for each rank, Ray's errors one."""
+    """Yield the causes of an error; torch's CheckpointException has one for each rank, Ray's errors have one."""
     failures = getattr(error, "failures", None)
     if isinstance(failures, dict):
         yield from (found[0] for found in failures.values() if isinstance(found, tuple))
@@ -62,7 +62,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _written(error: BaseException, folder: Path) -> str:
-    """A sentence about where the traceback lies; the traceback itself where it lies nowhere."""
+    """Write the traceback; return a sentence with its location, or with the traceback if it cannot be written."""
     text = masked_text("".join(traceback.format_exception(error)))
     path = folder / "crashes" / f"{time.strftime('%Y%m%d-%H%M%S')}.txt"
     try:

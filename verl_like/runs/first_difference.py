@@ -16,7 +16,7 @@ from verl_like.runs.snapshot_files import read_metrics, recorded_rows
 from verl_like.telemetry.metrics import repeats
 
 STAGES = ("prompts", "rollout", "old_log_probs", "ref_log_probs", "values", "reward", "advantages")  # in their order
-# Facts of rows that a repetition repeats, and the stages that make them.
+# Facts of rows that a replay reproduces, and the stages that produce them.
 FACTS = {
     "sample": "rollout",
     "finish_reason": "rollout",
@@ -32,13 +32,13 @@ COMPARED = sorted(_PRODUCERS.items(), key=lambda item: STAGES.index(item[1]))  #
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two capsules of one step.
+    """The comparison of two snapshots of one step.
 
     Args:
-        difference: the first value that differs, in words; None where none does.
-        num_rows: that were compared.
-        num_columns: of these.
-        num_metrics: that were compared.
+        difference: the first value that differs, in words; None if all are equal.
+        num_rows: number of rows compared.
+        num_columns: number of columns compared.
+        num_metrics: number of metrics compared.
     """
 
     difference: str | None
@@ -48,11 +48,11 @@ class Comparison:
 
 
 def compare(recorded: Path | None, replayed: Path, metrics: Mapping[str, float]) -> Comparison:
-    """Hold a replayed step's capsule against what was recorded, stage by stage as they followed one another.
+    """Compare a replayed step's snapshot with the recorded one, stage by stage in their order.
 
     Args:
-        recorded: the step's capsule; None where none was kept.
-        metrics: what the run logged of the step; a capsule's own come before.
+        recorded: the step's snapshot; None if none was kept.
+        metrics: metrics that the run logged for the step; the snapshot's own take precedence.
     """
     rows = _rows(recorded) if recorded is not None else {}
     logged = (read_metrics(recorded) if recorded is not None else {}) or metrics
@@ -67,7 +67,7 @@ def compare(recorded: Path | None, replayed: Path, metrics: Mapping[str, float])
 
 
 def _rows(capsule: Path) -> dict[str, list[Any]]:
-    """Each column as a list of rows."""
+    """Return each column as a list of rows."""
     found: dict[str, list[Any]] = {}
     for _, columns in recorded_rows(capsule):
         for name, column in columns.items():
@@ -99,7 +99,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _first(a: Any, b: Any) -> str:
-    """Where two values differ, and how."""
+    """Describe the first difference of two values."""
     if np.ndim(a) == 0:
         return f": {a} recorded, {b} replayed"
     if len(a) != len(b):
@@ -116,7 +116,7 @@ def _first_token(a: Array, b: Array) -> str:
 
 
 def _metric_differences(recorded: Mapping[str, float], replayed: Mapping[str, float]) -> Iterator[str]:
-    """In the order in which the step found them."""
+    """Yield differing metrics, in the order in which the step recorded them."""
     for name, value in recorded.items():
         again = replayed.get(name)
         if again is None or not (value == again or (math.isnan(value) and math.isnan(again))):

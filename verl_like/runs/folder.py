@@ -1,4 +1,4 @@
-"""The run folder: where everything a run leaves behind lies, and whose run it is."""
+"""The run folder: the files that a run writes, and the run that they belong to."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from verl_like.telemetry.trackers import read_metrics, write_atomically
 
 log = logging.getLogger(__name__)
 
-# What may change between a run and its continuation; everything else must be the same run.
+# Sections that may change between a run and its continuation; all others must be equal.
 MAY_CHANGE = {"trainer", "cluster"}
 
 
 class RunFolder:
-    """``output_dir/experiment_name`` with config.yaml, metrics.jsonl, tensorboard/, checkpoints/, samples/, capsules/,
-    logs/, profile/ and model/.
+    """``output_dir/experiment_name`` with config.yaml, metrics.jsonl, checkpoints/, logs/ and similar entries.
 
-    Evaluations write below ``eval/`` and nowhere else, so that they can use a training run's folder.
+    The others are tensorboard/, samples/, capsules/, profile/ and model/. Evaluations write only below ``eval/``, so
+    that they can use a training run's folder.
     """
 
     def __init__(self, config: Config) -> None:
-        # Absolute, because workers write there too, from working directories of their own.
+        # Absolute, because workers with other working directories write there too.
         self.path = Path(config.trainer.output_dir).expanduser().absolute() / config.trainer.experiment_name
         self.config = self.path / "config.yaml"
         self.metrics = self.path / "metrics.jsonl"
@@ -50,10 +50,11 @@ class RunFolder:
         self.from_python = self.path / FROM_PYTHON
 
     def refuse_other(self, config_yaml: str, *, job: str, resume: str) -> None:
-        """Raise where the folder belongs to another run.
+        """Raise if the folder belongs to another run.
 
-        A folder whose run never logged a step, saved or exported anything is free: there is nothing to lose. Where its
-        config.yaml is lost or damaged, ``resume`` may name one of its checkpoints: then it is this run's.
+        A folder whose run never logged a step, saved or exported anything is free, because nothing can be lost. If its
+        config.yaml is missing or damaged, ``resume`` may name one of its checkpoints; then the folder counts as this
+        run's.
 
         Args:
             config_yaml: this run's configuration.
@@ -61,7 +62,7 @@ class RunFolder:
             resume: ``trainer.resume``.
 
         Raises:
-            ValueError: the folder holds a run with another or no configuration, or a run at all under ``resume=never``.
+            ValueError: the folder holds a run with another or no configuration, or any run under ``resume=never``.
         """
         if not self._is_used():
             old = self.config.read_text(errors="replace") if self.config.is_file() else ""
@@ -81,7 +82,7 @@ class RunFolder:
         refuse_recorded(str(self.path), old, config_yaml, job=job, resume=resume)
 
     def _config_damage(self) -> str | None:
-        """What is wrong with config.yaml, as the end of a sentence; None where nothing is."""
+        """Return the damage of config.yaml as the end of a sentence, or None if there is none."""
         if not self.config.exists():
             return "is missing"
         reason = damage_of_file(self.config)
@@ -97,16 +98,15 @@ class RunFolder:
         )
 
     def refuse_replacing(self, place: str, other: str) -> None:
-        """Raise where ``place`` holds, by its ``config.yaml``, another run than this folder, whose files it would
-        replace.
-        """
+        """Raise if the ``config.yaml`` of ``place`` is of another run, whose files this one would replace."""
         if self._config_damage() is None:
             own = self.config.read_text()
             refuse_recorded(place, other, own, job=own.splitlines()[0].removeprefix("# verl-like "), resume="auto")
 
     def claim(self, config_yaml: str, *, job: str) -> None:
-        """Make the folder this run's: record its command and configuration in config.yaml, less its secrets,
-        which a file for the owner alone has.
+        """Make the folder this run's: record its command and configuration in config.yaml.
+
+        Secrets are left out; they go to a file that only the owner can read.
         """
         for folder in (self.checkpoints, self.samples):
             with writing(folder):
@@ -120,14 +120,14 @@ class RunFolder:
         write_atomically(self.config, recorded_text(job, text), mode=OWNER_ONLY)
 
     def mend(self, config_yaml: str, *, job: str) -> None:
-        """Write config.yaml anew where it is lost or damaged."""
+        """Rewrite config.yaml if it is missing or damaged."""
         if self._config_damage() is not None:
             self.claim(config_yaml, job=job)
 
     def warn_of_lost_metrics(self, step: int) -> None:
-        """Warn where the metrics of steps up to this one, which are finished, are not there: nothing brings them back.
+        """Warn if metrics of finished steps up to this one are missing, because they cannot be recovered.
 
-        Steps before the first that was logged are not missed: the run may have begun from another's checkpoint.
+        Steps before the first logged one are not counted: the run may have started from another run's checkpoint.
         """
         logged = set().union(*read_metrics(self.metrics).values())
         lost = sorted(set(range(min(logged, default=1), step + 1)) - logged)
@@ -147,17 +147,17 @@ class RunFolder:
 
 
 def refuse_recorded(place: str, old: str, config_yaml: str, *, job: str, resume: str) -> None:
-    """Raise where ``place`` holds another run than this one, or ``trainer.resume=never`` wants it to hold none.
+    """Raise if ``place`` holds another run than this one, or any run under ``trainer.resume=never``.
 
     Args:
-        place: for people.
-        old: the ``config.yaml`` that lies there, empty where there is none.
+        place: the folder's name for messages.
+        old: its ``config.yaml``, empty if there is none.
         config_yaml: this run's configuration.
         job: this run's command, "train" or "sft".
         resume: ``trainer.resume``.
 
     Raises:
-        ValueError: what is there and what to do.
+        ValueError: the folder holds such a run; the message gives a remedy.
     """
     remedy = "Choose another trainer.experiment_name, or move the folder away."
     if resume == "never":
@@ -177,7 +177,7 @@ def refuse_recorded(place: str, old: str, config_yaml: str, *, job: str, resume:
 
 
 def _filled(recorded: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
-    """A run's configuration with the defaults of options that did not exist when it was recorded."""
+    """Return a run's configuration, with defaults for options that did not exist when it was recorded."""
     found = dict(recorded)
     for key, default in defaults.items():
         value = found.setdefault(key, default)
@@ -196,6 +196,6 @@ def _differences(old: dict[str, object], new: dict[str, object], prefix: str = "
             found += _differences(a, b, f"{prefix}{key}.")
         elif a != b and not (
             holds_mask(a) or holds_mask(b)
-        ):  # a secret may be another one, or masked by one side alone
+        ):  # a secret may have changed, or be masked on one side only
             found.append(f"{prefix}{key} ({a} there, {b} here)")
     return found

@@ -1,6 +1,6 @@
 """Launch a run: the watchdog, Ray, and workers that load libraries while this process still reads and checks.
 
-It imports nothing heavy before Ray starts.
+This module imports nothing heavy before Ray starts.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ class LaunchedRun:
     """The processes of a run before they have roles."""
 
     where: Devices
-    run_id: str  # in every name that the run shares with others on a machine
+    run_id: str  # part of every name that the run shares with others on a machine
     workers: WorkerGroup  # the hybrid ones, one for each device
 
 
 class Launcher:
-    """Launches a run that is not yet known in full: what it trains on, and for how long."""
+    """Launches a run before its data and its number of steps are known."""
 
     def __init__(self) -> None:
         self._offered: tuple[ExitStack, ExitStack, LaunchedRun] | None = None
 
     @contextmanager
     def launching(self, config: Config, *, generates: bool) -> Iterator[None]:
-        """Launch the run now for the first that asks for it; end it at the end where nobody has asked.
+        """Launch the run now, for the first call of :meth:`launched`; end it on exit if no call was made.
 
         Args:
             generates: whether workers will have rollout engines.
         """
         with ExitStack() as begun, ExitStack() as start:
             run = begun.enter_context(_launch(config, generates=generates))
-            start.enter_context(stage("start"))  # in which reading rows may take any time, as far as the watchdog goes
+            start.enter_context(stage("start"))  # the watchdog allows any time for reading rows in this stage
             self._offered = begun, start, run
             try:
                 yield
@@ -67,7 +67,7 @@ class Launcher:
 
     @contextmanager
     def launched(self, config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
-        """Give the run that was launched already, or else a new one, and end it at the end."""
+        """Give the run that was launched already, or a new one, and end it on exit."""
         if self._offered is None:
             with _launch(config, generates=generates) as run:
                 yield run
@@ -83,7 +83,7 @@ LAUNCHER = Launcher()
 
 @contextmanager
 def ended_by(*steps: Callable[[], None]) -> Iterator[None]:
-    """Take these steps at the end. They may last, so an error is told before them."""
+    """Run these steps on exit. They may take time, so an error is reported first."""
     try:
         yield
     except BaseException as error:
@@ -97,7 +97,7 @@ def ended_by(*steps: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
-    """One process per device, loading libraries; killed at the end."""
+    """Start one process per device, which loads libraries; kill them on exit."""
     with _cluster(config) as (where, run_id):
         from verl_like.controller.worker_group import WorkerGroup
 
@@ -117,7 +117,7 @@ def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
 
 @contextmanager
 def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
-    """A Ray cluster, joined or started, whose devices fit the configuration; and the run's id."""
+    """Join or start a Ray cluster whose devices fit the configuration; give the devices and the run's id."""
     run_id = uuid.uuid4().hex[:8]
     INTERRUPT.stop_before("start")
     STARTUP.now(f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray")
@@ -138,7 +138,7 @@ def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
 
 
 def _import_libraries() -> None:
-    """What this process needs as soon as Ray is up, and PyTorch, which it needs later."""
+    """Import the modules that this process needs as soon as Ray runs, and PyTorch, which it needs later."""
     with importing():
         importlib.import_module("verl_like.controller.worker_group")
         importlib.import_module("torch")

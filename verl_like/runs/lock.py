@@ -1,4 +1,4 @@
-"""One run at a time in a run folder, on this machine and on others that share the disk."""
+"""Lock a run folder for one run, across machines that share the disk."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ import psutil
 from verl_like.disk import writing
 
 HEARTBEAT_S = 10.0
-STALE_S = 60.0  # without a heartbeat for so long, a run on another machine is over
-NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # some shared disks have none
+STALE_S = 60.0  # a run on another machine without a heartbeat for this long is over
+NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # some shared disks have no locks
 
 
 class FolderLock:
-    """Holds a run folder while a run writes there; for use as a context manager.
+    """Holds a run folder while a run writes there; a context manager.
 
-    The kernel's lock ends with its process, however that dies. It may not reach other machines, so the file ``.lock``
-    also says who holds it, and is touched every ``HEARTBEAT_S``.
+    The kernel's lock ends with its process, no matter how that dies. It may not reach other machines, so the file
+    ``.lock`` also names its holder, and its time is updated every ``HEARTBEAT_S``.
 
     Raises:
         ValueError: another run holds the folder; the message names it.
@@ -52,8 +52,8 @@ class FolderLock:
     def __exit__(self, *exception: object) -> None:
         self._ended.set()
         assert self._file is not None, "the folder was never taken"
-        with suppress(OSError):  # the disk is gone; the lock goes with the process
-            self._file.truncate(0)  # not removed: somebody may have it open, and would lock what is no longer there
+        with suppress(OSError):  # the disk is gone; the lock ends with the process
+            self._file.truncate(0)  # not removed: another process may have opened it, and would lock a deleted file
         self._file.close()
 
     def _take(self, file: IO[str]) -> None:
@@ -65,22 +65,22 @@ class FolderLock:
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
-            with suppress(OSError):  # a full or vanished disk is told where something is written
+            with suppress(OSError):  # writers report a full or missing disk
                 os.utime(self._path)
 
 
 def refuse_held(folder: Path) -> None:
-    """Refuse a folder that a run holds, without taking it.
+    """Refuse a folder that a run holds, without locking it.
 
     Raises:
-        ValueError: who holds it.
+        ValueError: a run holds it; the message names the run.
     """
     with suppress(FileNotFoundError, PermissionError), (folder / ".lock").open() as file:
         _refuse_held(folder, file, fcntl.LOCK_SH)
 
 
 def _refuse_held(folder: Path, file: IO[str], lock: int) -> None:
-    """Lock the file, or refuse the folder where a run holds it."""
+    """Lock the file, or refuse the folder if a run holds it."""
     has_locks = True
     try:
         fcntl.flock(file, lock | fcntl.LOCK_NB)
@@ -100,13 +100,13 @@ def _refuse_held(folder: Path, file: IO[str], lock: int) -> None:
 
 
 def _silence_s(path: Path) -> float:
-    """Seconds since the last heartbeat, by the clock of the disk."""
+    """Return the seconds since the last heartbeat, by the clock of the disk."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".clock-") as now:
         return os.fstat(now.fileno()).st_mtime - path.stat().st_mtime
 
 
 def _holder(path: Path) -> dict[str, Any]:
-    """What the file says of the run that holds it; nothing where there is none, or none any more."""
+    """Return the file's entries on the run that holds it; empty if no run does."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A run's copy in a remote folder: laid out as the run's own folder is, and whole wherever it can be gone on from."""
+"""A run's copy in a remote folder: laid out like the run's own folder, and complete in every state to resume from."""
 
 from __future__ import annotations
 
@@ -21,43 +21,46 @@ from verl_like.runs.folder import RunFolder
 
 log = logging.getLogger(__name__)
 
-STAYS = ("checkpoints", "capsules", "profile")  # copied in another way, or of use on this machine alone
-TRIAL = "trial"  # a file without content
+STAYS = ("checkpoints", "capsules", "profile")  # copied separately, or useful only on this machine
+TRIAL = "trial"  # an empty file
 _FORGOTTEN = (
     "step_%d was forgotten before all of it was in %s: copies take longer than checkpoints stay. Raise "
     "trainer.max_checkpoints or trainer.save_freq."
 )
-COPIED = "copied.json"  # size and time of each file of the run as it was when it was copied
+COPIED = "copied.json"  # size and time of each of the run's files when it was copied
 
 
 class RemoteRun:
     """The copy of the run in ``folder`` below ``url``.
 
-    Args:
-        max_checkpoints: the newest ones that are kept there, and the best besides.
+    A checkpoint's manifest is uploaded after all its other files, and removed before them. So a checkpoint with a
+    manifest is complete, no matter when a machine dies. A restore also verifies its checksums.
 
-    A checkpoint's manifest comes when all else of it is there, and is removed before anything else of it is. So a
-    checkpoint with a manifest is whole, whenever a machine dies; a restore verifies its checksums too.
+    Args:
+        max_checkpoints: number of newest checkpoints that are kept there, in addition to the best one.
     """
 
     def __init__(self, url: str, folder: RunFolder, *, max_checkpoints: int) -> None:
         self._remote = RemoteFolder(f"{url.rstrip('/')}/{folder.path.name}")
         self.url, self._folder, self._max_checkpoints = self._remote.url, folder, max_checkpoints
-        self._same: set[tuple[int, bytes]] = set()  # step and manifest of checkpoints that are known to be there
-        self._there: dict[str, int] = {}  # what the store holds at the beginning of a copy: files may vanish from it
+        self._same: set[tuple[int, bytes]] = set()  # step and manifest of checkpoints known to be in the store
+        self._there: dict[str, int] = {}  # files in the store when a copy begins: the store may lose files
         self._copied: dict[str, list[int]] = {}
-        # In the names of temporary files: an abandoned restore that wakes some day meets neither run nor successor.
+        # Part of the names of temporary files, so that an abandoned restore that resumes later does not touch files of
+        # the run or of another restore.
         self._own = uuid.uuid4().hex[:8]
 
-    # --- from here to there
+    # --- from the run's folder to the store
 
     def try_writing(self) -> None:
-        """Raise what the store raises where it cannot be written."""
+        """Raise the store's error if it is not writable."""
         self._remote.write(TRIAL, b"")
 
     def copy(self, check: Check) -> None:
-        """Copy what is new, checkpoints first and the newest of them before the others, and forget the oldest there.
-        What ``check`` raises now and then ends it.
+        """Copy new files, the newest checkpoint first, and remove the oldest checkpoints in the store.
+
+        Args:
+            check: called periodically; an error that it raises ends the copy.
         """
         self._there = self._remote.files()
         self._copied = self._known_copied()
@@ -70,7 +73,7 @@ class RemoteRun:
             except OSError:
                 if (self._folder.checkpoints / f"step_{step}" / MANIFEST).exists():
                     raise
-                if step == steps[-1]:  # an older one has a newer one there in its place
+                if step == steps[-1]:  # a newer one replaces an older one in the store
                     log.warning(_FORGOTTEN, step, self.url)
         self._put_files(check)
         self._put_best(check)
@@ -86,18 +89,18 @@ class RemoteRun:
         check()
         if not is_there or self._remote.read(f"{name}/{MANIFEST}") != manifest:
             started = time.monotonic()
-            check()  # whoever was given up while it read must not remove what its successor has written
+            check()  # a copy that was abandoned while it read must not remove what its successor has written
             self._same.discard((step, manifest))
             self._remote.remove([f"{name}/{MANIFEST}"])
             self._remote.put({f"{name}/{file}": folder / file for file in files}, check)
-            self._put_files(check)  # what the run has written of the steps that the checkpoint has
+            self._put_files(check)  # what the run has written about the checkpoint's steps
             check()
             self._remote.write(f"{name}/{MANIFEST}", manifest)
             log.info("step_%d is in %s after %.1f s", step, self.url, time.monotonic() - started)
         self._same.add((step, manifest))
 
     def _put_files(self, check: Check) -> None:
-        """Copy the run's other files, where they have changed since or are gone there."""
+        """Copy the run's other files that have changed since or are missing in the store."""
         self._put_changed(self._other_files(), check)
 
     def _put_changed(self, files: Iterable[tuple[Path, str]], check: Check) -> None:
@@ -117,7 +120,7 @@ class RemoteRun:
             self._remote.write(COPIED, json.dumps(self._copied).encode())
 
     def _put_those_left(self, files: dict[str, Path], states: dict[str, list[int]], check: Check) -> None:
-        """Copy these files and note their states, but for files that are removed here meanwhile."""
+        """Copy these files and record their states, except files that are removed here during the copy."""
 
         def note(name: str) -> None:
             self._copied[name] = states[name]
@@ -134,16 +137,16 @@ class RemoteRun:
                 files = {name: path for name, path in files.items() if name not in missing | done}
 
     def _known_copied(self) -> dict[str, list[int]]:
-        """What earlier copies have noted, as far as it is still there."""
+        """Return the states recorded by earlier copies, for files that are still in the store."""
         try:
             noted: dict[str, list[int]] = json.loads(self._remote.read(COPIED) or "{}")
-        except ValueError:  # a store that died while it wrote
+        except ValueError:  # the store died while it wrote
             noted = {}
         return {name: state for name, state in noted.items() if self._there.get(name) == state[0]}
 
     def _other_files(self) -> Iterator[tuple[Path, str]]:
         root = self._folder.path
-        for place, folders, files in os.walk(root):  # which passes over what is removed meanwhile
+        for place, folders, files in os.walk(root):  # skips files that are removed during the walk
             hidden = [name for name in folders if name.startswith(".")]
             left_out = {*hidden, *(STAYS if place == str(root) else ())}
             folders[:] = sorted(set(folders) - left_out)
@@ -153,7 +156,7 @@ class RemoteRun:
                     yield path, path.relative_to(root).as_posix()
 
     def _put_best(self, check: Check) -> None:
-        """Name the best checkpoint, once it is there: it may have become the best since the others were copied."""
+        """Record the best checkpoint once it is in the store; it may have become the best after it was copied."""
         best = Checkpoints(self._folder.checkpoints, 1).best()
         names = {f"step_{step}" for step, _ in self._same}
         if best is not None and best.name in names and self._best() != best.name:
@@ -165,44 +168,46 @@ class RemoteRun:
         return None if name is None else name.decode().strip()
 
     def _forget(self, check: Check) -> None:
-        """Remove the checkpoints that are in excess, but for those that the run's folder has and the best one.
+        """Remove surplus checkpoints, except those in the run's folder and the best one.
 
-        That folder may have fewer: a fresh machine has restored one alone.
+        The run's folder may have fewer: a fresh machine restores only one.
         """
         own = steps_in(self._folder.checkpoints)
         there = self._remote.files("checkpoints")
         whole = [step for step in _whole(there) if own and step <= own[-1]]
-        kept = {*own, *whole[-self._max_checkpoints :]}  # with 0 the whole list
+        kept = {*own, *whole[-self._max_checkpoints :]}  # with 0, all of them
         for step in _steps(there):
             if own and step < own[-1] and step not in kept and f"step_{step}" != self._best():
                 check()
                 names = [name for name in there if name.startswith(f"checkpoints/step_{step}/")]
                 self._remote.remove(sorted(names, key=lambda name: not name.endswith(f"/{MANIFEST}")))
 
-    # --- from there to here
+    # --- from the store to the run's folder
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints that are whole there, oldest first."""
+        """Return the steps of the complete checkpoints in the store, oldest first."""
         return _whole(self._remote.files("checkpoints"))
 
     def is_used(self) -> bool:
-        """Whether there is something to lose there, by the same signs as in the run's own folder."""
+        """Return whether data in the store could be lost, by the same signs as in the run's own folder."""
         there = self._remote.files()
         left = any(name.startswith(("checkpoints/step_", "model/")) for name in there)
         return left or there.get("metrics.jsonl", 0) > 0
 
     def config(self) -> str:
-        """Command and configuration of the run that is there."""
+        """Return the command and configuration of the run in the store."""
         return (self._remote.read("config.yaml") or b"").decode(errors="replace")
 
     def restore(self, step: int, check: Check) -> str | None:
-        """Copy a checkpoint, the best one and the run's other files into the run's folder, over those that are there.
-        Return the damage of the checkpoint, of which nothing is copied then, or None.
+        """Copy a checkpoint, the best one and the run's other files into the run's folder, and overwrite files there.
 
-        The checkpoint comes last: until then the folder is behind the store, and a restore that is cut off is repeated.
-        Evaluations that this machine has stay as they are.
+        The checkpoint is published last, so an interrupted restore is repeated. Existing evaluations in the run's
+        folder stay unchanged.
+
+        Returns:
+            The damage of the checkpoint, if it is damaged; nothing is copied then. None otherwise.
         """
-        Checkpoints(self._folder.checkpoints, 1).sweep()  # of earlier attempts
+        Checkpoints(self._folder.checkpoints, 1).sweep()  # after earlier attempts
         for left in self._folder.path.rglob(".*.part"):
             left.unlink(missing_ok=True)
         reason = self._fetch(step, check)
@@ -210,7 +215,7 @@ class RemoteRun:
             return reason
         listed = [name for name in self._remote.files() if not _is_hidden(name)]
         others = {name: self._folder.path / name for name in listed if self._is_wanted(name)}
-        first = {name: others.pop(name) for name in ("config.yaml",) if name in others}  # it says whose folder it is
+        first = {name: others.pop(name) for name in ("config.yaml",) if name in others}  # it names the folder's run
         self._get(first, check)
         self._get(others, check)
         checkpoints = Checkpoints(self._folder.checkpoints, 1)
@@ -229,12 +234,15 @@ class RemoteRun:
         return None
 
     def _is_wanted(self, name: str) -> bool:
-        """Whether a restored run has this file, which is none of its checkpoints, from the store."""
+        """Return whether a restore copies this file, which is no checkpoint file, from the store."""
         is_own = name.startswith(f"{self._folder.eval.name}/") and (self._folder.path / name).exists()
         return not is_own and not name.startswith("checkpoints/") and name not in (COPIED, TRIAL)
 
     def _get(self, files: dict[str, Path], check: Check) -> None:
-        """Copy files here, each whole or not at all, and none after ``check`` raises: the run may write there then."""
+        """Copy files here, each completely or not at all, and none after ``check`` raises.
+
+        The run may write to them from then on.
+        """
         partial = {name: file.with_name(f".{file.name}.{self._own}.part") for name, file in files.items()}
         try:
             self._remote.get(partial, check)
@@ -261,20 +269,20 @@ class RemoteRun:
         publish(self._temporary(step), self._folder.checkpoints / f"step_{step}")
 
     def _temporary(self, step: int) -> Path:
-        return self._folder.checkpoints / f".writing-{self._own}-step_{step}"  # which the next start sweeps
+        return self._folder.checkpoints / f".writing-{self._own}-step_{step}"  # the next start removes it
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a file is one that stays on its machine, such as a lock or the run's secrets."""
+    """Return whether a file stays on its machine, such as a lock or the run's secrets."""
     return any(part.startswith(".") for part in name.split("/"))
 
 
 def _whole(there: dict[str, int]) -> list[int]:
-    """Steps whose manifest is there, oldest first."""
+    """Return the steps whose manifest exists, oldest first."""
     return [step for step in _steps(there) if f"checkpoints/step_{step}/{MANIFEST}" in there]
 
 
 def _steps(there: dict[str, int]) -> list[int]:
-    """Steps of which anything is there, oldest first."""
+    """Return the steps of which any file exists, oldest first."""
     parts = {name.split("/")[1] for name in there if name.count("/") > 1}
     return sorted(int(found[1]) for part in parts if (found := STEP.fullmatch(part)))

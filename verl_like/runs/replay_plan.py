@@ -1,4 +1,4 @@
-"""Which steps a replay takes, and from which checkpoint: known before anything heavy is imported."""
+"""Plan a replay: its steps and its first checkpoint, before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from verl_like.telemetry.trackers import read_metrics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayPlan:
-    """A step that is to be taken again.
+    """A step to repeat.
 
     Args:
         run: folder of the run.
-        config: of the replay, which writes to a folder of its own.
-        start: checkpoint that it begins from; None for the run's own beginning.
-        first: the first step that is taken.
-        step: the last one, which is the one to look at.
+        config: configuration of the replay, which writes to its own folder.
+        start: checkpoint to begin from; None for the run's own beginning.
+        first: the first step to take.
+        step: the last step, which is the one to examine.
     """
 
     run: Path
@@ -35,10 +35,10 @@ class ReplayPlan:
 
 
 def replay_plan(run: Path, step: int) -> ReplayPlan:
-    """How to come to a step of a run: from the newest whole checkpoint before it.
+    """Return the plan to reach a step of a run, from the newest intact checkpoint before it.
 
     Raises:
-        ValueError: no run of ``verl-like train``, or a step that it has not come to.
+        ValueError: the folder has no run of ``verl-like train``, or the run has not reached this step.
     """
     composed = compose_run(run, [])
     if (run / "config.yaml").read_text().startswith("# verl-like sft\n"):
@@ -70,7 +70,7 @@ def replay_plan(run: Path, step: int) -> ReplayPlan:
 
 
 def _last_step(run: Path) -> int:
-    """The last step that the run has finished, by whatever it has left of it: metrics, a checkpoint or a capsule."""
+    """Return the last step that the run finished, according to its metrics, checkpoints and snapshots."""
     logged = (max(steps) for steps in read_metrics(run / "metrics.jsonl").values() if steps)
     kept = (step for step in steps_in(run / "capsules") if (run / f"capsules/step_{step}" / METRICS).exists())
     whole = (step for step in steps_in(run / "checkpoints") if damage(run / f"checkpoints/step_{step}") is None)
@@ -78,7 +78,7 @@ def _last_step(run: Path) -> int:
 
 
 def _start(resume: str, run: Path, step: int) -> tuple[Path | None, int]:
-    """The checkpoint to begin from, and the first step after it; ``resume`` is where the run itself began."""
+    """Return the checkpoint to begin from and the first step after it; ``resume`` is the run's own start."""
     start = Checkpoints(run.absolute() / "checkpoints", 1).newest_before(step)
     if start is None and resume not in ("auto", "never"):
         start = Path(resume).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""A run whose processes are lost begins again by itself, from its last checkpoint."""
+"""Restart a run whose processes are lost from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from verl_like.telemetry.startup import STARTUP
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-# How often this command has begun again; it goes on into the program that takes this one's place.
+# Number of restarts of this command; passed to the program that replaces this one.
 COUNT_VARIABLE = "VERL_LIKE_NUM_RESTARTS"
 
 
 def with_restarts(config: Config, start: Callable[[Config], Result]) -> Result:
-    """What ``start`` returns, begun again up to ``trainer.max_restarts`` times where processes are lost.
+    """Return the result of ``start``, which is repeated up to ``trainer.max_restarts`` times if processes are lost.
 
-    Everything is built anew, Ray included, and goes on from the run folder's newest checkpoint that is whole; a run
-    that has none yet begins as it began.
+    Each restart rebuilds everything, including Ray, and continues from the newest intact checkpoint in the run folder.
+    Without one, the run begins as it did at first.
 
     Args:
-        start: builds, trains and ends everything that it has built, whatever happens.
+        start: builds and trains, and always ends everything that it has built.
 
     Raises:
-        RunError: the last restart was lost too, or what went wrong would go wrong again.
+        RunError: the last restart was lost too, or a restart would fail the same way.
     """
     num_restarts = int(os.environ.pop(COUNT_VARIABLE, "0"))
     while True:
@@ -52,8 +52,8 @@ def with_restarts(config: Config, start: Callable[[Config], Result]) -> Result:
 
 
 def start_anew(config: Config, lost: RayLost) -> None:
-    """Put the same command in the place of this program; returns where ``trainer.max_restarts`` does not allow it."""
-    # A start that fails before it has come to with_restarts has the count that the program was given.
+    """Replace this program by the same command; return if ``trainer.max_restarts`` does not allow it."""
+    # If a start fails before with_restarts, the count is the one that the program was given.
     num_restarts = max(lost.num_restarts, int(os.environ.get(COUNT_VARIABLE, "0"))) + 1
     if num_restarts > config.trainer.max_restarts:
         return
@@ -65,21 +65,21 @@ def start_anew(config: Config, lost: RayLost) -> None:
 
 
 def _no_telling(error: BaseException) -> bool:
-    """The command tells."""
+    """Leave the report to the command."""
     return False
 
 
 def _tell_if_helped(config: Config, error: BaseException) -> bool:
-    """Tell at once of an error that a restart follows; others are for the command to tell."""
+    """Report an error at once if a restart follows; leave other errors to the command."""
     if not _helps(config, error):
         return False
-    if not isinstance(error, StallError):  # of which the watchdog has told
+    if not isinstance(error, StallError):  # the watchdog has reported those
         log.error("%s", error)
     return True
 
 
 def _helps(config: Config, error: BaseException) -> bool:
-    """Whether another start may do away with the error."""
+    """Return whether a restart may cure the error."""
     if INTERRUPT.is_set():
         return False
     if isinstance(error, StallError):
@@ -88,7 +88,7 @@ def _helps(config: Config, error: BaseException) -> bool:
 
 
 def _continued(config: Config) -> Config:
-    """The configuration of a restart: it goes on from what the run itself has saved."""
+    """Return the configuration of a restart, which continues from the run's own checkpoint."""
     checkpoints = Checkpoints(RunFolder(config).checkpoints, config.trainer.max_checkpoints)
     checkpoints.sweep()
     if checkpoints.find("auto") is None:

@@ -1,4 +1,4 @@
-"""Restore a run from its remote folder, where it has gone further there: a fresh machine goes on from it."""
+"""Restore a run from its remote folder if the copy there is ahead, for instance on a fresh machine."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from verl_like.telemetry.startup import STARTUP
 
 log = logging.getLogger(__name__)
 
-GIVE_UP_S = 2.0  # for a copy that was abandoned, which checks that between the pieces of a file
+GIVE_UP_S = 2.0  # for an abandoned copy, which checks for that between the pieces of a file
 
 
 def restore(config: Config, config_yaml: str, *, job: str) -> None:
-    """Copy the newest checkpoint, the best one and the run's other files into the run's folder, if the copy in
-    ``trainer.remote_dir`` is further than that folder.
+    """Copy the newest checkpoint, the best one and the run's other files here, if the remote copy is ahead.
 
-    A store that cannot be read, or written, is reported where the folder has a checkpoint to go on from. Where it has
-    none, the store may be the only one that has, and beginning anew would be a mistake.
+    An unreadable or read-only store only causes a warning if the run's folder has a checkpoint to continue from. If it
+    has none, the store may have the only one, and the run must not begin anew.
 
     Args:
-        config: a configuration without problems of its own.
+        config: a configuration that the checks have accepted.
         config_yaml: the same as text.
-        job: "train" or "sft"; empty for a command that only reads what a run has left.
+        job: "train" or "sft"; empty for a command that only reads a run's files.
 
     Raises:
-        ValueError: the remote folder holds another run, cannot be read, or holds no whole checkpoint.
+        ValueError: the remote folder holds another run, cannot be read, or holds no intact checkpoint.
     """
     if not config.trainer.remote_dir:
         return
@@ -46,7 +45,8 @@ def restore(config: Config, config_yaml: str, *, job: str) -> None:
     try:
         further = THREADS.call(url, attempt.further, limit_s=timeout_s, check=_go_on)
         if further:
-            # Held here: the thread may hang for long after the call was abandoned, and the run goes on.
+            # The lock is held here, because the thread may hang long after the call was abandoned, while the run
+            # continues.
             with FolderLock(folder.path):
                 copying = THREADS.begin_with_check(url, lambda check: attempt.run(further, check))
                 try:
@@ -79,16 +79,16 @@ def restore(config: Config, config_yaml: str, *, job: str) -> None:
 
 
 class _Restore:
-    """The part of :func:`restore` on call threads; an abandoned one leaves the folder alone from its next check on."""
+    """The part of :func:`restore` on call threads; once abandoned, it leaves the folder alone after its next check."""
 
     def __init__(self, config: Config, config_yaml: str, *, job: str, newest: int) -> None:
-        self.restoring = ""  # the newest checkpoint that is on its way
+        self.restoring = ""  # the newest checkpoint that is being copied
         self._folder, self._resume = RunFolder(config), config.trainer.resume
         self._url, self._max_checkpoints = config.trainer.remote_dir, config.trainer.max_checkpoints
         self._yaml, self._job, self._newest = config_yaml, job, newest
 
     def further(self) -> list[int]:
-        """Steps that the store has beyond the run's folder, once it is known that they are this run's."""
+        """Return the store's steps beyond the run's folder, after checking that they belong to this run."""
         if not self._job and self._resume != "auto":
             return []
         run = self._remote()
@@ -98,7 +98,7 @@ class _Restore:
         if self._job and steps and self._resume != "auto":
             _refuse_branch(run.url, self._resume, steps[-1])
         if self._job:
-            run.try_writing()  # now, and not at the first checkpoint
+            run.try_writing()  # now, not at the first checkpoint
         further = [step for step in steps if step > self._newest] if self._resume == "auto" else []
         if further:
             refuse_held(self._folder.path)
@@ -112,8 +112,9 @@ class _Restore:
         return RemoteRun(self._url, self._folder, max_checkpoints=self._max_checkpoints)
 
     def _refuse_other(self, run: RemoteRun, steps: list[int]) -> None:
-        """Raise where the store holds another run. One that has lost its ``config.yaml`` there, or a part of it, is
-        this one where the run's folder is as far.
+        """Raise if the store holds another run.
+
+        A store with a missing or incomplete ``config.yaml`` counts as this run's if the run's folder is as far.
         """
         there, folder = run.config(), self._folder
         own = folder.config.read_text(errors="replace") if folder.config.exists() else ""
@@ -130,7 +131,7 @@ class _Restore:
         refuse_recorded(run.url, there, self._yaml, job=self._job, resume=self._resume)
 
     def run(self, steps: list[int], check: Check) -> None:
-        """Restore the newest of these steps that is whole, the best one and the other files."""
+        """Restore the newest intact checkpoint of these steps, the best one and the other files."""
         check()
         run = self._remote()
         damaged: list[str] = []
@@ -150,14 +151,14 @@ class _Restore:
 
 
 def _newest_whole(folder: RunFolder) -> int:
-    """The newest step of which the run's folder has a whole checkpoint; -1 where it has none."""
+    """Return the newest step with an intact checkpoint in the run's folder; -1 if there is none."""
     checkpoints = Checkpoints(folder.checkpoints, 1)
     whole = (step for step in reversed(checkpoints.steps()) if damage(checkpoints.path(step)) is None)
     return next(whole, -1)
 
 
 def _refuse_branch(url: str, resume: str, newest: int) -> None:
-    """Two continuations would be mixed in the remote folder, as in the run's own."""
+    """Raise if two continuations would be mixed in the remote folder, as in the run's own."""
     step = load_state(Path(resume).expanduser())["step"]
     if newest > step:
         raise ValueError(

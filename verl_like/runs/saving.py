@@ -1,4 +1,4 @@
-"""Saving what a run has come to: steps wait for copies of it, which are written and published beside them."""
+"""Save checkpoints: steps wait only for copies of the state, which are written and published in parallel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verl_like.telemetry.ledger import stage
 
 log = logging.getLogger(__name__)
 
-GIVE_UP_S = 10.0  # for a writing that was told to end, which looks twice a second
+GIVE_UP_S = 10.0  # for a write that was asked to end; it checks twice a second
 
 
 class Savable(Protocol):
@@ -31,14 +31,14 @@ class Savable(Protocol):
         """Copy their state."""
 
     def write(self, look: Callable[[], None]) -> None:
-        """Write the copy, on another thread; what ``look`` raises now and then ends the wait for it."""
+        """Write the copy, from another thread; an error that ``look`` raises ends the wait for it."""
 
 
 class _Writing:
     """A checkpoint that another thread writes.
 
     Args:
-        write: calls the check that it takes now and then, and ends with what that raises.
+        write: calls its check periodically, and ends with any error that the check raises.
     """
 
     def __init__(self, step: int, write: Callable[[Check], None]) -> None:
@@ -55,7 +55,7 @@ class _Writing:
         log.info("the checkpoint of step %d was written in %.1f s", self.step, time.monotonic() - started)
 
     def finish(self, timeout_s: float) -> None:
-        """Wait for the end, and raise what went wrong."""
+        """Wait for the end; raise the error of the write."""
         try:
             self._call.result(timeout_s, check=_check)
         except NoAnswer:
@@ -65,25 +65,25 @@ class _Writing:
             ) from None
 
     def give_up(self, wait_s: float) -> None:
-        """Have it end, unless it is being published."""
+        """End the write unless it is being published."""
         self._call.abandon()
         self._call.wait(wait_s)
 
 
 def _check() -> None:
-    """Show that the driver lives while it waits, and end its wait where the run ends."""
+    """Send a heartbeat while the driver waits, and end the wait if the run ends."""
     HEARTBEAT.tick()
     VERDICTS.check()
     INTERRUPT.stop_in("checkpoint")
 
 
 class Saves:
-    """The saving of a run. Inside (``with``) checkpoints may be under way; behind it none is.
+    """The checkpoint writes of a run; on exit of the context none is in progress.
 
     Args:
-        learners: by the name of the folder that each has in a checkpoint.
-        is_async: whether the driver waits for copies alone; else until a checkpoint is published.
-        timeout_s: longest time that one may take.
+        learners: keyed by the name of each one's folder in a checkpoint.
+        is_async: whether the driver waits only for the copies, or until a checkpoint is published.
+        timeout_s: time limit of one checkpoint.
     """
 
     def __init__(
@@ -93,18 +93,18 @@ class Saves:
         self._learners = dict(learners)
         self._writing: _Writing | None = None
         self._measured: dict[str, float] = {}  # since it was last taken
-        self.step = -1  # of the newest checkpoint in this folder that is known to be whole, or is being written
+        self.step = -1  # of the newest checkpoint in this folder that is known to be intact, or is being written
 
     def __enter__(self) -> Saves:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Wait for what is under way, also behind an error; not where a process stands still or the user insists."""
+        """Wait for the write in progress, also after an error, except if a process hangs or the user insists."""
         try:
             if error is None:
                 self.finish()
             elif self._writing is not None and not isinstance(error, KeyboardInterrupt | StallError):
-                ANNOUNCE(error)  # the wait may last
+                ANNOUNCE(error)  # the wait may take long
                 with _only_told(self._writing.step):
                     self.finish()
         finally:
@@ -113,11 +113,11 @@ class Saves:
                 self._writing = None
 
     def save(self, state: dict[str, Any], *, is_best: bool) -> None:
-        """Save ``state`` (JSON; holds ``step``) and what the learners are now; waits for the checkpoint before.
+        """Save ``state`` (JSON; contains ``step``) and the learners' state; wait for the previous checkpoint first.
 
         Raises:
-            DiskRefused: the disk is full, or cannot be written; the older checkpoints are as they were. Of what is
-                written later, :meth:`look`, :meth:`finish` and the next ``save`` raise it.
+            DiskRefused: the disk is full or not writable; the older checkpoints are unchanged. Errors of the later
+                write are raised by :meth:`look`, :meth:`finish` and the next ``save``.
         """
         asked = time.monotonic()
         self.finish()
@@ -134,28 +134,29 @@ class Saves:
         self.step = state["step"]
 
     def take_metrics(self) -> dict[str, float]:
-        """Seconds that the run waited for a checkpoint, and that the one which was published took, since the last call;
-        nothing of what did not happen.
+        """Return the seconds that the run waited for, and wrote, a checkpoint since the last call.
+
+        Times of events that did not occur are absent.
         """
-        return {name: self._measured.pop(name) for name in list(self._measured)}  # the writer may add to it meanwhile
+        return {name: self._measured.pop(name) for name in list(self._measured)}  # the writer may add one meanwhile
 
     def _writer(self, opened: ExitStack, begun: float) -> Callable[[Callable[[], None]], None]:
         def write(look: Callable[[], None]) -> None:
             with opened:
                 for learner in self._learners.values():
                     learner.write(look)
-                look()  # what was given up is not published
+                look()  # an abandoned checkpoint is not published
             self._measured["checkpoint/write_s"] = time.monotonic() - begun
 
         return write
 
     def look(self) -> None:
-        """Raise what went wrong with the checkpoint that is under way, if anything has; waits for nothing."""
+        """Raise the error of the checkpoint in progress, if there is one; do not wait."""
         if self._writing is not None and self._writing.is_over:
             self.finish()
 
     def finish(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no write is in progress."""
         if (writing := self._writing) is None:
             return
         try:
@@ -168,7 +169,7 @@ class Saves:
 
 @contextmanager
 def _only_told(step: int) -> Iterator[None]:
-    """What goes wrong with a checkpoint behind an error that ends the run is no error of its own."""
+    """Log a checkpoint's error instead of raising it, because an earlier error already ends the run."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a terminal that closes: the run ends in order and in time, or says that it could not."""
+"""Ctrl-C, SIGTERM and a closing terminal: the run ends cleanly and in time, or reports that it could not."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from verl_like.telemetry import stacks
 from verl_like.telemetry.ledger import LEDGER
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-JOIN_S = 5.0  # the thread is told, and has nothing more to do
-ECHO_S = 1.0  # timeout, make and batch systems signal a run and then its whole group: one wish comes twice
-MAX_TEARDOWN_S = 15.0  # of the grace, for ending processes
-OVER = 0  # no signal's number
+JOIN_S = 5.0  # the thread is notified and has nothing left to do
+ECHO_S = 1.0  # timeout, make and batch systems signal a run and then its whole group: one request arrives twice
+MAX_TEARDOWN_S = 15.0  # part of the grace period for ending processes
+OVER = 0  # not a signal number
 
 
 @contextmanager
 def ends_in_order(grace_s: float, last_checkpoint: Callable[[], str]) -> Iterator[None]:
-    """The first signal asks the run to end, within ``grace_s``; one that comes later than an echo ends it now.
+    """Let the first signal end the run within ``grace_s``, and a later one that is no echo end it now.
 
     Args:
-        last_checkpoint: a sentence on what there is to continue from, for a run that does not end in time.
+        last_checkpoint: returns a sentence on the checkpoint to continue from, for a run that does not end in time.
     """
     end = _End(grace_s, last_checkpoint)
-    # A closed terminal is no reason to end for a run that was told so by nohup.
+    # nohup makes a run ignore SIGHUP, so a closed terminal must not end it.
     caught = [signum for signum in SIGNALS if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN]
     handlers: dict[signal.Signals, Any] = {signum: signal.signal(signum, end.on_signal) for signum in caught}
     wakeup = signal.set_wakeup_fd(end.woken_by, warn_on_full_buffer=False)
@@ -50,7 +50,7 @@ def ends_in_order(grace_s: float, last_checkpoint: Callable[[], str]) -> Iterato
 
 
 class _End:
-    """What the signals ask for, and a thread that sees to it where the driver hangs in a library."""
+    """Handles the signals, with a thread that acts even if the driver hangs in a library."""
 
     def __init__(self, grace_s: float, last_checkpoint: Callable[[], str]) -> None:
         self._grace_s, self._last_checkpoint = grace_s, last_checkpoint
@@ -68,7 +68,7 @@ class _End:
         os.close(self.woken_by)
 
     def on_signal(self, signum: int, frame: FrameType | None) -> None:
-        """Handle a signal, in the main thread and as soon as that runs Python."""
+        """Handle a signal in the main thread, as soon as that runs Python code."""
         before, self._heard = self._heard, time.monotonic()
         if not INTERRUPT.is_set():
             INTERRUPT.set(work_s=self._grace_s - self._teardown_s)
@@ -77,9 +77,9 @@ class _End:
             raise KeyboardInterrupt
 
     def _watch(self) -> None:
-        """Read the numbers of signals, which the interpreter writes as they come, and hold the deadline.
+        """Read signal numbers, which the interpreter writes on arrival, and enforce the deadline.
 
-        A thread, because a main thread that hangs in a library never gets to its handlers.
+        This is a thread, because a main thread that hangs in a library never runs its handlers.
         """
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
@@ -104,7 +104,7 @@ class _End:
                     continue
                 if heard is None:
                     deadline = now + self._grace_s
-                    for output in (1, 2):  # told when its reader is gone: Ctrl-C ends the tee of a pipe first
+                    for output in (1, 2):  # reported when its reader is gone: Ctrl-C ends the tee of a pipe first
                         poll.register(output, 0)
                 elif now - heard >= ECHO_S:
                     assert deadline is not None
@@ -112,14 +112,14 @@ class _End:
                 heard = now
 
     def _give_up(self, *, is_insisted: bool) -> None:
-        """End the process, and with it all that it started."""
+        """End the process and all its child processes."""
         stage = "start or end" if LEDGER.current == "idle" else LEDGER.current
         _say(f"error: {OutOfGrace(stage)} {self._last_checkpoint()}")
         os._exit(130 if is_insisted else 1)
 
 
 def _say_above(text: str) -> None:
-    """Say it above a live picture, which a bare line would tear, or as a bare line where there is none."""
+    """Print a line above a live display, which a bare line would break, or a bare line if there is none."""
     stderr = sys.stderr
     if not hasattr(stderr, "rich_proxied_file"):
         _say(f"\n{text}")
@@ -129,18 +129,18 @@ def _say_above(text: str) -> None:
         with suppress(OSError):
             print(text, file=stderr, flush=True)
 
-    # In a thread, which waits for the picture's lock: the signal may have come in the middle of a redraw.
+    # In a thread, which waits for the display's lock: the signal may have arrived during a redraw.
     threading.Thread(target=write, name="say", daemon=True).start()
 
 
 def _say(text: str) -> None:
-    """Tell the user; not by print, which fails where the signal came in the middle of another print."""
-    with suppress(OSError):  # nobody is there to read it
+    """Write a message to stderr without print, which fails if the signal interrupted another print."""
+    with suppress(OSError):  # stderr has no reader
         os.write(2, f"{text}\n".encode())
 
 
 def _close_output(descriptor: int) -> None:
-    """Let what is still written there go nowhere: an end in order must not fail for want of a reader."""
+    """Redirect an output to /dev/null: a clean end must not fail because its reader is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

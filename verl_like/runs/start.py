@@ -1,4 +1,4 @@
-"""Where a command starts and whether its folder is free, known before anything heavy is imported."""
+"""Check where a command starts and whether its folder is free, before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OUT = "the second argument of export"
 
 
 def start_problems(config: Config, config_yaml: str, *, command: str) -> Iterator[str]:
-    """What keeps a command from starting where its configuration says: found, expected, remedy.
+    """Yield the reasons why a command cannot start as configured: found, expected, remedy.
 
     Args:
-        config: a configuration without problems of its own.
+        config: a configuration that the checks have accepted.
         config_yaml: the same as text, as the run would record it.
         command: "train", "sft", "eval" or "generate".
     """
@@ -44,13 +44,13 @@ def start_problems(config: Config, config_yaml: str, *, command: str) -> Iterato
 
 
 def policy_checkpoint(config: Config) -> Path | None:
-    """The checkpoint whose policy is evaluated: the run's newest, or the one that ``trainer.resume`` names.
+    """Return the checkpoint whose policy is evaluated: the run's newest, or the one that ``trainer.resume`` names.
 
-    None, which is ``model.path`` itself, is for ``trainer.resume=never`` alone: a run's name with a typing error in it
-    must not give the scores of the untrained model, and ``model.path`` of another one must not give the run's.
+    None stands for ``model.path`` itself and requires ``trainer.resume=never``. A misspelled run name must not give the
+    scores of the untrained model, and another run's ``model.path`` must not give the scores of this run.
 
     Raises:
-        ValueError: the run has no checkpoint, or one of another model.
+        ValueError: the run has no checkpoint, or the checkpoint is of another model.
     """
     folder, resume = RunFolder(config), config.trainer.resume
     checkpoint = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).find(resume)
@@ -68,9 +68,9 @@ def policy_checkpoint(config: Config) -> Path | None:
 
 
 def refuse_other_model(config: Config, checkpoint: Path) -> None:
-    """Raise where a checkpoint's policy, whose weights alone would be read, did not begin as ``model.path``.
+    """Raise if a checkpoint's policy did not start from ``model.path``, because only its weights would be read.
 
-    A model that the run was started from and that is not here any more may be replaced by a copy elsewhere.
+    If the run's own model no longer exists here, a copy at another path may replace it.
     """
     model = _recorded_model(checkpoint)
     theirs, ours = str(model.get("path", config.model.path)), config.model.path
@@ -92,7 +92,7 @@ def refuse_other_model(config: Config, checkpoint: Path) -> None:
 
 
 def _recorded_model(checkpoint: Path) -> dict[str, Any]:
-    """The section ``model`` of a checkpoint's run; empty where the checkpoint lies in none."""
+    """Return the section ``model`` of a checkpoint's run; empty if the checkpoint is not in a run folder."""
     file = checkpoint.resolve().parents[1] / "config.yaml"
     try:
         recorded = yaml.safe_load(file.read_text(errors="replace")) if file.is_file() else None
@@ -108,18 +108,18 @@ def _place(path: str) -> str:
 
 def _is_here(path: str) -> bool:
     if is_remote(path):
-        return True  # as far as is known
+        return True  # assumed
     return Path(path).expanduser().is_dir() if is_local_path(path) else hub_cache(path).is_dir()
 
 
 def export_folder(checkpoint: Path, out: Path | None, *, adapter: bool, replaces: bool) -> Path:
-    """Where the policy of a run's checkpoint is written: ``out``, or a folder below the run.
+    """Return the folder for the exported policy of a run's checkpoint: ``out``, or a folder below the run.
 
     Args:
-        replaces: whether a model that lies there may be replaced.
+        replaces: whether an existing model may be replaced.
 
     Raises:
-        ValueError: other files lie there.
+        ValueError: the folder contains other files.
     """
     if out is None:
         run, name = checkpoint.resolve().parents[1], checkpoint.resolve().name

@@ -1,4 +1,4 @@
-"""Where a run starts from, whether anything is left to do, and what it says when it has ended."""
+"""Determine where a run starts and whether steps are left, and compose its messages at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl_like.runs.lock import refuse_held
 
 
 def start_of(config: Config, config_yaml: str, *, job: str) -> tuple[RunFolder, Path | None]:
-    """The run's folder and the checkpoint to start from, once it is certain that the run can start or go on there."""
+    """Return the run's folder and start checkpoint, after checking that the run can start or continue there."""
     folder, resume = RunFolder(config), config.trainer.resume
     refuse_held(folder.path)
     checkpoints = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints)
@@ -24,12 +24,12 @@ def start_of(config: Config, config_yaml: str, *, job: str) -> tuple[RunFolder, 
 
 
 def finished_at_once(config: Config, config_yaml: str, *, job: str) -> str | None:
-    """What :func:`nothing_to_do` says, where the number of steps is known without reading the data; else None.
+    """Return the message of :func:`nothing_to_do` if the number of steps is known without reading the data, else None.
 
-    Light, so that it can be asked before anything is imported. A run that is not finished is not judged here.
+    This is light and can run before anything is imported. A run that is not finished is not checked here.
 
     Raises:
-        ValueError: the folder is that of another run, which is finished.
+        ValueError: the folder is that of another, finished run.
     """
     steps = config.trainer.total_training_steps
     if not steps or config.trainer.resume != "auto":
@@ -45,11 +45,11 @@ def finished_at_once(config: Config, config_yaml: str, *, job: str) -> str | Non
 
 
 def finished_step(folder: RunFolder, start: Path | None, *, steps: int, has_validation: bool) -> int | None:
-    """The last step of a run that has nothing left to do; None where something is.
+    """Return the last step of a run that has nothing left to do, else None.
 
     Args:
         start: the checkpoint to continue from.
-        steps: how many the run is to have.
+        steps: total number of steps of the run.
         has_validation: whether the last step is validated.
     """
     if start is None or start.resolve().parent != folder.checkpoints.resolve():
@@ -58,17 +58,17 @@ def finished_step(folder: RunFolder, start: Path | None, *, steps: int, has_vali
     step = int(state["step"])
     is_validated = (
         not has_validation or step > steps or state.get("last_val_step") == step
-    )  # none of supervised training
+    )  # supervised training has no validation
     if step < steps or not is_validated:
         return None
-    # They may be those of an earlier end, before the run was made longer; a run that is killed lacks the last ones.
+    # The files may be from an earlier end, before the run was extended; a killed run lacks the last ones.
     made = (start / "trainer.json").stat().st_mtime
     last = (folder.model / "config.json", folder.curves)
     return step if all(path.exists() and path.stat().st_mtime >= made for path in last) else None
 
 
 def nothing_to_do(config: Config, folder: RunFolder, step: int) -> str:
-    """The sentence for a run that is started again when it is finished."""
+    """Return the message for a finished run that is started again."""
     trainer = config.trainer
     longer = (
         f"trainer.total_training_steps above {step}"
@@ -82,7 +82,7 @@ def nothing_to_do(config: Config, folder: RunFolder, step: int) -> str:
 
 
 def last_checkpoint(folder: RunFolder) -> str:
-    """A sentence on what a run that was stopped can go on from; light, and so without a look at whether it is whole."""
+    """Return a sentence on the last checkpoint of a stopped run; light, so its integrity is not checked."""
     steps = steps_in(folder.checkpoints)
     if not steps:
         return "There is no checkpoint yet; the same command begins anew."
@@ -90,7 +90,7 @@ def last_checkpoint(folder: RunFolder) -> str:
 
 
 def what_lies_where(folder: RunFolder) -> str:
-    """A line for each thing that the run has left."""
+    """Return one line for each output of the run."""
     places = {
         "model": folder.model,
         "checkpoints": folder.checkpoints,
@@ -102,7 +102,7 @@ def what_lies_where(folder: RunFolder) -> str:
 
 
 def shown(path: Path) -> str:
-    """A path as the user would type it."""
+    """Return a path as the user would type it."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 

@@ -1,4 +1,4 @@
-"""Snapshots of steps: what a replay needs, kept of the newest steps, and for good of those that went wrong."""
+"""Step snapshots: the inputs of a replay, kept for the newest steps, and permanently for steps that went wrong."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.trackers import write_atomically
 
-TEXTS = frozenset({"prompt_text", "reward_inputs"})  # columns that the files of the data set have too
+TEXTS = frozenset({"prompt_text", "reward_inputs"})  # columns that the data set's files contain too
 MAX_KEPT = 8  # steps below kept/
 
 
 class RowWriter(Protocol):
-    """Writes rows of a batch, beside the steps."""
+    """Writes rows of a batch in parallel with the steps."""
 
     def keep(self, batch: RemoteBatch, columns: Sequence[str], folder: Path) -> None:
-        """Begin to write these columns of the batch into the folder."""
+        """Start writing these columns of the batch into the folder."""
 
     def settle(self) -> None:
-        """Return when everything is written."""
+        """Return when all rows are written."""
 
 
 class StepSnapshots:
-    """A folder ``step_N`` for each of the newest steps, with the state it began from, its rows and its metrics.
+    """A folder ``step_N`` for each of the newest steps, with its initial state, its rows and its metrics.
 
-    Steps that went wrong lie in ``kept/step_N``: those with a number that is not finite, and the last steps of a start
-    that died, which the next start takes again. The first and the newest of them stay: where everything is NaN from a
-    step on, that step has the cause.
+    ``kept/step_N`` holds steps that went wrong: those with a non-finite metric, and the last steps of a start that
+    died, which the next start repeats. When their number is limited, the first and the newest of them stay: if
+    everything is NaN from some step on, that step shows the cause.
 
     Args:
-        folder: of this run.
-        count: steps that are kept; 0 keeps none.
-        writer: of the rows.
-        limits: what ``kept/`` may take, besides at most ``MAX_KEPT`` steps.
+        folder: snapshot folder of this run.
+        count: number of steps that are kept; 0 keeps none.
+        writer: writes the rows.
+        limits: size limit of ``kept/``, in addition to ``MAX_KEPT`` steps.
     """
 
     def __init__(self, folder: Path, count: int, writer: RowWriter, limits: RecordLimits | None = None) -> None:
@@ -50,19 +50,19 @@ class StepSnapshots:
         self._max_kept_bytes = (limits or RecordLimits()).capsules
 
     def continue_after(self, step: int) -> None:
-        """Keep the steps after this one for good: they are of a start that died, and are taken again."""
+        """Keep the steps after this one permanently: they belong to a start that died, and are repeated."""
         for left in steps_in(self._folder):
             if left > step:
                 self._keep(left)
 
     def begin(self, step: int, *, steering: Mapping[str, Any], version: int, loader: Mapping[str, Any]) -> None:
-        """Write down what a step that begins depends on besides the configuration and the weights.
+        """Record the inputs of a new step apart from the configuration and the weights.
 
-        Whatever is random in a step comes of the run's seed and the step's number.
+        All randomness in a step derives from the run's seed and the step's number.
 
         Args:
-            steering: what the step before left for it.
-            version: of the engines' weights.
+            steering: state that the previous step left for it.
+            version: version of the engines' weights.
             loader: the state of the data loader.
         """
         if not self._count:
@@ -82,7 +82,7 @@ class StepSnapshots:
             write_atomically(folder / STATE, json.dumps(state, indent=1), is_durable=False)
 
     def fill(self, step: int, batch: RemoteBatch) -> None:
-        """Begin to write the rows that are learnt from; it goes on during the updates, until :meth:`settle`."""
+        """Start writing the rows of the update; this continues during the updates, until :meth:`settle`."""
         if self._count and len(batch):
             with stage("capsule"):
                 columns = frozenset[str]().union(*(layer.columns for layer in batch.layers)) - TEXTS
@@ -95,7 +95,7 @@ class StepSnapshots:
                 self._writer.settle()
 
     def finish(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics of a step that is over; its rows are written."""
+        """Write the metrics of a finished step, whose rows are written."""
         if not self._count:
             return
         with stage("capsule"):
@@ -115,7 +115,7 @@ class StepSnapshots:
         self._bound_kept(kept.parent)
 
     def _bound_kept(self, folder: Path) -> None:
-        """Remove the steps in the middle of those below ``kept/``, until they are few and small enough."""
+        """Remove steps in the middle of those below ``kept/`` until the limits are met."""
         kept = [folder / f"step_{step}" for step in steps_in(folder)]
         num_bytes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in kept}
         while len(kept) > 2 and (len(kept) > MAX_KEPT or sum(map(num_bytes.__getitem__, kept)) > self._max_kept_bytes):

@@ -1,4 +1,4 @@
-"""Upload a run to its remote folder in the background: no step waits for it, and no failure of it ends the run."""
+"""Upload a run to its remote folder in the background; no step waits for it, and its failures do not end the run."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from verl_like.runs.remote_run import RemoteRun
 log = logging.getLogger(__name__)
 
 CHECK_S = 1.0  # between checks of the run's folder
-GIVE_UP_S = 2.0  # for a copy that was abandoned, which checks that between the pieces of a file
-MAX_HANGING = 8  # copies to a store that hangs, each of which holds a thread
+GIVE_UP_S = 2.0  # for an abandoned copy, which checks for that between the pieces of a file
+MAX_HANGING = 8  # copies to a hanging store, each of which occupies a thread
 REMEDY = "Look at the store's credentials, its network and its room"
 
 
 class _GivenUp(Exception):
-    """The run waits for no copy any longer."""
+    """The run no longer waits for any copy."""
 
 
 class Upload:
-    """Copies the run's folder whenever that has another checkpoint, and once more at the end.
+    """Copies the run's folder after each new checkpoint, and once more at the end.
 
     Args:
-        config: the run's.
-        folder: the run's, of which ``trainer.remote_dir`` gets a copy.
+        config: the run's configuration.
+        folder: the run's folder, which is copied to ``trainer.remote_dir``.
     """
 
     def __init__(self, config: Config, folder: RunFolder) -> None:
         self._url, self._folder, self._timeout_s = config.trainer.remote_dir, folder, config.trainer.remote_timeout_s
         self._max_checkpoints = config.trainer.max_checkpoints
         self._is_ending, self._is_given_up = threading.Event(), threading.Event()
-        self._known: RemoteRun | None = None  # what the last copy has learnt of the store
-        self._hanging: list[PendingCall[RemoteRun]] = []  # copies that were abandoned
-        self._tried: list[tuple[int, int]] = []  # the checkpoints that were here when a copy last began
-        self._copied: list[tuple[int, int]] = []  # when one began that succeeded
+        self._known: RemoteRun | None = None  # the last copy's knowledge of the store
+        self._hanging: list[PendingCall[RemoteRun]] = []  # abandoned copies
+        self._tried: list[tuple[int, int]] = []  # the checkpoints that existed when the last copy began
+        self._copied: list[tuple[int, int]] = []  # the same for the last copy that succeeded
         self._has_all, self._trouble = False, ""
         self._copying: PendingCall[None] | None = None
 
@@ -51,10 +51,10 @@ class Upload:
         self._copying = THREADS.begin("remote folder", self._work)
 
     def finish(self) -> None:
-        """Wait for the last copy, as long as it may take and the user lets it."""
+        """Wait for the last copy, within its time limit and the user's patience."""
         self._is_ending.set()
         try:
-            # Twice: the copy that is under way, and the last one.
+            # Twice: for the copy in progress and the last one.
             deadline = time.monotonic() + 2 * self._timeout_s + GIVE_UP_S
             assert self._copying is not None, "start comes before finish"
             while not self._copying.wait(CHECK_S / 4) and time.monotonic() < deadline:
@@ -71,7 +71,7 @@ class Upload:
             self.give_up()
 
     def give_up(self) -> None:
-        """Have what is under way end; what is not copied stays in the run's folder."""
+        """End the copy in progress; files that were not copied remain in the run's folder."""
         self._is_ending.set()
         self._is_given_up.set()
         if self._copying is not None and not self._copying.wait(GIVE_UP_S):
@@ -84,11 +84,11 @@ class Upload:
             self._guarded(self._copy_rest)
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Report what goes wrong here, once for each cause: with this thread all later copies would end."""
+        """Report an error once per cause instead of raising it, which would end this thread and all later copies."""
         try:
             act()
             self._trouble = ""
-        except Exception as error:  # of any disk; the next check tries again
+        except Exception as error:  # any error of a disk; the next check retries
             trouble = f"could not begin ({type(error).__name__}: {error})"
             if trouble != self._trouble:
                 self._warn(trouble, remedy=f"Look at the disk of {self._folder.path}")
@@ -106,10 +106,10 @@ class Upload:
         self._has_all = self._copy()
 
     def _warn_of_missing(self) -> None:
-        """Report what is not in the store at the end."""
+        """Report the files that are missing in the store at the end."""
         try:
             left = [f"step_{step}" for step, time_ns in self._checkpoints() if (step, time_ns) not in self._copied]
-        except OSError:  # which was reported when it was listed for a copy
+        except OSError:  # reported already when the folder was listed for a copy
             left = []
         log.warning(
             "at the end of the run %s lacks %s. The same command copies it from %s.",
@@ -119,7 +119,7 @@ class Upload:
         )
 
     def _checkpoints(self) -> list[tuple[int, int]]:
-        """Step and time of the run's checkpoints.
+        """Return the steps and times of the run's checkpoints.
 
         Raises:
             OSError: the run's folder cannot be read.
@@ -129,12 +129,12 @@ class Upload:
             manifest = self._folder.checkpoints / f"step_{step}" / MANIFEST
             try:
                 found.append((step, manifest.stat().st_mtime_ns))
-            except OSError:  # it was just forgotten
+            except OSError:  # removed just now
                 continue
         return found
 
     def _copy(self) -> bool:
-        """Whether all of the run as it is now has come to the store."""
+        """Return whether the run's current state was copied completely."""
         self._hanging = [copy for copy in self._hanging if not copy.is_over]
         if len(self._hanging) >= MAX_HANGING:
             self._warn(f"was not begun, because {MAX_HANGING} earlier ones still hang")
@@ -143,7 +143,7 @@ class Upload:
         self._known = None
 
         def copied(check: Check) -> RemoteRun:
-            """Copy what is new by what is known of the store since the last copy, or else by a listing of it."""
+            """Copy new files, based on what the last copy knows of the store or else on a listing of it."""
             here = run or RemoteRun(self._url, self._folder, max_checkpoints=self._max_checkpoints)
             here.copy(check)
             return here
@@ -183,7 +183,7 @@ class Upload:
 
 @contextmanager
 def uploaded(config: Config, folder: RunFolder) -> Iterator[None]:
-    """Have the run copied to ``trainer.remote_dir``, if that is set, and all of it after the end."""
+    """Copy the run to ``trainer.remote_dir``, if that is set, and complete the copy at the end."""
     if not config.trainer.remote_dir:
         yield
         return
