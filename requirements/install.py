@@ -179,7 +179,7 @@ def has_hashes_for_this_python() -> bool:
 
 
 def is_installed(pin: str) -> bool:
-    """Return whether exactly the pinned version is installed; only ``==`` accepts any build label."""
+    """Return whether the pinned version is installed; a pin without a build label takes any build, ``===`` none."""
     name, exact, wanted = re.fullmatch(r"(.+?)==(=?)(.+)", pin).groups()  # type: ignore[union-attr]
     try:
         found = importlib.metadata.version(name)
