@@ -32,7 +32,7 @@ class PublishedFile:
         return list(dict.fromkeys(filter(None, (self.path, Path(self.path).name, self.elsewhere))))
 
     def fetched(self, source: str = "") -> Path:
-        """The file on this machine.
+        """Return the file on this machine.
 
         Args:
             source: a folder that holds it, or another name on the hub; empty is the published one.
@@ -68,7 +68,7 @@ class PublishedFile:
 
 
 def converted(files: Mapping[str, PublishedFile], source: str, convert: Callable[[Row, str], RowDict]) -> Splits:
-    """The rows of each split, made of the published ones one by one as they are read; all files are fetched first.
+    """Convert the published rows of each split one by one as they are read; fetch all files first.
 
     Args:
         files: of each split.
@@ -104,7 +104,7 @@ def write_splits(splits: Splits, out: Path, limit: int = 0) -> dict[str, int]:
 
 
 def prepare(make: Callable[[str], Splits], *, files: str, hub_name: str, argv: list[str] | None) -> None:
-    """The command of a ``prepare.py``.
+    """Run the command of a ``prepare.py``.
 
     Args:
         make: from ``--source`` to the rows of each split.

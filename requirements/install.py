@@ -38,7 +38,7 @@ ASK_PIP = "It needs a package index that it can reach; `pip config list` shows w
 
 
 class Refused(Exception):
-    """The installation cannot start or go on; the message says what mends it."""
+    """The installation cannot start or continue; the message says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def install(accelerator: str, *, torch_index: str, checks_hashes: bool = True) -> None:
-    """Say what will be installed and how much room it takes, then do it stage by stage.
+    """Print what will be installed and the space it takes, then install it stage by stage.
 
     Args:
         checks_hashes: refuse files other than the lock's, on the Pythons for which it has hashes.
@@ -106,7 +106,7 @@ def install(accelerator: str, *, torch_index: str, checks_hashes: bool = True) -
 
 
 def torch_build(accelerator: str, *, torch_index: str) -> Torch:
-    """The build of torch that fits the accelerator, of those that pip can reach; nothing is downloaded."""
+    """Return the build of torch that fits the accelerator, of those that pip can reach; nothing is downloaded."""
     version = next(pin for pin in pins_of(HERE / "base.in") if pin.startswith("torch==")).partition("==")[2]
     if accelerator == "cuda":
         # `===` refuses a +cpu build, which pip prefers where it finds one.
@@ -139,7 +139,7 @@ def torch_build(accelerator: str, *, torch_index: str) -> Torch:
 
 
 def _constraints() -> Path:
-    """The pins of the lock for CPU without hashes, which pip would ask of torch too."""
+    """Write the pins of the lock for CPU without hashes, which pip would ask of torch too."""
     file = Path(sys.prefix) / "setup-constraints.txt"
     file.write_text("\n".join(pins_of(HERE / "cpu.lock")) + "\n")
     return file
@@ -168,18 +168,18 @@ def pins_of(file: Path) -> list[str]:
 
 
 def locked(file: Path, pins: Sequence[str]) -> str:
-    """The lines of a lock that pin these, with their hashes."""
+    """Return the lines of a lock that pin these, with their hashes."""
     entries = re.split(r"(?<!\\)\n", file.read_text())
     return "\n".join(entry for entry in entries if entry.partition("\\")[0].strip() in pins) + "\n"
 
 
 def has_hashes_for_this_python() -> bool:
-    """Whether the locks know the files that pip chooses here."""
+    """Return whether the locks know the files that pip chooses here."""
     return sys.version_info[:2] in HASHED_PYTHONS and platform.machine() == "x86_64" and sys.platform == "linux"
 
 
 def is_installed(pin: str) -> bool:
-    """Whether exactly the pinned version is installed; a pin without a build label takes any build, ``===`` none."""
+    """Return whether the pinned version is installed; a pin without a build label takes any build, ``===`` none."""
     name, exact, wanted = re.fullmatch(r"(.+?)==(=?)(.+)", pin).groups()  # type: ignore[union-attr]
     try:
         found = importlib.metadata.version(name)

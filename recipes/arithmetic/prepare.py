@@ -1,9 +1,9 @@
 """Make the arithmetic problems: ``python -m recipes.arithmetic.prepare --out DIR``.
 
 The problems are all sums ``a+b=`` with 0 <= a, b < 50. Validation takes 250 of the 2,500 ordered pairs; a pair and its
-mirror image always land on the same side, so no validation answer can be had by swapping a training problem. The
-supervised rows hold training problems only and are wrong more often than not, by a little: the policy they teach
-knows the answer but says it only sometimes, which is what reinforcement learning then mends.
+mirror image are always in the same split, so swapping a training problem gives no validation answer. The supervised
+rows hold only training problems, and most of their answers are slightly wrong: the resulting policy gives the correct
+answer only sometimes, and reinforcement learning then improves it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def split_pairs(seed: int) -> tuple[list[Pair], list[Pair]]:
     for index in rng.permutation(len(unordered)):
         a, b = unordered[index]
         mirrored = {(a, b), (b, a)}
-        # A pair and its mirror would overshoot by one when a single place is left; a double (a, a) fills it later.
+        # A pair and its mirror would overshoot by one when a single pair is left; a double (a, a) fills it later.
         if len(held_out) + len(mirrored) <= NUM_VALIDATION_PAIRS:
             held_out |= mirrored
     everything = [(a, b) for a in range(LIMIT) for b in range(LIMIT)]
@@ -40,7 +40,7 @@ def split_pairs(seed: int) -> tuple[list[Pair], list[Pair]]:
 
 
 def problem_rows(pairs: list[Pair]) -> dict[str, list[str]]:
-    """The columns prompt, answer and data_source of these problems."""
+    """Return the columns prompt, answer and data_source of these problems."""
     return {
         "prompt": [f"{a}+{b}=" for a, b in pairs],
         "answer": [str(a + b) for a, b in pairs],

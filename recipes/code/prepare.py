@@ -42,7 +42,7 @@ def verl_row(row: Row, split: str) -> RowDict:
 
 
 def splits(source: str) -> Splits:
-    """The rows to train on, and those of the test split."""
+    """Return the training rows and those of the test split."""
     rows = converted(FILES, source, verl_row)
     return {"train": chain(rows["train"], rows["validation"]), "test": rows["test"]}
 

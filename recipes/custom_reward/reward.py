@@ -1,4 +1,4 @@
-"""A reward of one's own: right answers, and of these the shorter ones. Named as
+"""A custom reward for right answers that prefers shorter ones. Named as
 ``reward.function=recipes/custom_reward/reward.py:score``.
 """
 
@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from verl_like_graders.gsm8k import compute_score, read_truth
 
-# A grader's module may have read_truth beside the function: every truth of the data is read by it before a run starts.
+# A grader's module may define read_truth: it reads every ground truth of the data before a run starts.
 __all__ = ["read_truth", "score"]
 
 
 def score(
     solution_str: str, ground_truth: str, *, free_chars: int = 1500, length_cost: float = 0.2
 ) -> dict[str, float | str]:
-    """1 for the right number behind the last ``####``, less where the answer is long.
+    """Return 1 for the right number after the last ``####``, less if the answer is long.
 
     A wrong answer costs nothing more for being long: else the shortest wrong answer would be the second best.
 

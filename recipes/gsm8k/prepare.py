@@ -42,7 +42,7 @@ def verl_row(row: Row, split: str) -> RowDict:
 
 
 def splits(source: str) -> Splits:
-    """The rows of both splits."""
+    """Return the rows of both splits."""
     return converted(FILES, source, verl_row)
 
 

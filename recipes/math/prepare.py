@@ -1,7 +1,7 @@
 r"""Make MATH and MATH-500 in the schema of verl: ``python -m recipes.math.prepare --out DIR [--source FOLDER]``.
 
 Training is on the 7,500 training problems of MATH (2103.03874), validation on 500 of its test problems (2305.20050).
-The truth is what the published solution boxes.
+The ground truth is the boxed answer of the published solution.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def verl_row(row: Row, split: str) -> RowDict:
 
 
 def splits(source: str) -> Splits:
-    """The rows of both splits."""
+    """Return the rows of both splits."""
     return converted(FILES, source, verl_row)
 
 

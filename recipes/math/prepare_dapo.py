@@ -1,7 +1,7 @@
 """Make DAPO-Math-17k and AIME 2024: ``python -m recipes.math.prepare_dapo --out DIR [--source FOLDER]``.
 
 Both are published in the schema of verl, each problem many times (DAPO-Math-17k a hundred times, AIME 2024 thirty-two).
-Here each is kept once: what repeats a problem is the number of epochs, or ``rollout.val.n``.
+Here each is kept once: the number of epochs, or ``rollout.val.n``, repeats a problem.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ FILES = {
     "train": PublishedFile(hub_name="BytedTsinghua-SIA/DAPO-Math-17k", path="data/dapo-math-17k.parquet"),
     "test": PublishedFile(hub_name="BytedTsinghua-SIA/AIME-2024", path="data/aime-2024.parquet"),
 }
-SOURCES = {"train": "math_dapo", "test": "aime"}  # names of graders; validation is told apart in the metrics
+SOURCES = {"train": "math_dapo", "test": "aime"}  # names of graders; validation has separate metrics
 _OF_SCHEMA = "a column of verl's schema"
 
 
 def rows(file: Path, split: str) -> Iterator[RowDict]:
-    """The first row of each problem.
+    """Yield the first row of each problem.
 
     Raises:
         ValueError: a row without prompt or ground truth.
@@ -47,7 +47,7 @@ def rows(file: Path, split: str) -> Iterator[RowDict]:
 
 
 def splits(source: str) -> Splits:
-    """The rows of both splits."""
+    """Return the rows of both splits."""
     found = {split: file.fetched(source) for split, file in FILES.items()}
     return {split: rows(file, split) for split, file in found.items()}
 

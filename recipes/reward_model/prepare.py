@@ -1,7 +1,7 @@
 """Make the prompts of UltraFeedback:
 ``python -m recipes.reward_model.prepare --out DIR [--source FOLDER_OR_HUB_NAME]``.
 
-Of the binarised data set (2310.01377, 2310.16944) the prompts alone are kept: what a response is worth, a model says.
+Of the binarised data set (2310.01377, 2310.16944) only the prompts are kept: a model scores the responses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILES = {
 
 
 def verl_row(row: Row, split: str) -> RowDict:
-    """One published prompt as a row of verl's schema, without a truth.
+    """One published prompt as a row of verl's schema, without a ground truth.
 
     Raises:
         ValueError: for a row without a prompt.
@@ -36,7 +36,7 @@ def verl_row(row: Row, split: str) -> RowDict:
 
 
 def splits(source: str) -> Splits:
-    """The rows of both splits."""
+    """Return the rows of both splits."""
     return converted(FILES, source, verl_row)
 
 

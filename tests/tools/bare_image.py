@@ -1,6 +1,6 @@
 """Builds and runs an image without Docker: a Dockerfile's own instructions, carried out by chroot in a bare Debian.
 
-It needs root, ``debootstrap`` and util-linux. Every command has a mount and a process namespace of its own, as in a
+It needs root, ``debootstrap`` and util-linux. Every command has its own mount and process namespace, as in a
 container: when its first process ends, its mounts and all its processes end with it.
 """
 
@@ -57,7 +57,7 @@ class Mount:
 
 @dataclass(slots=True)
 class BareImage:
-    """A folder with the files of an image, and what the image says besides.
+    """A folder with the files of an image, and the image's configuration.
 
     Args:
         root: the folder; new, or empty.
@@ -69,7 +69,7 @@ class BareImage:
     image: Image = field(default_factory=Image)
 
     def build(self, dockerfile: Path, folder: Path, *, target: str, arguments: Mapping[str, str]) -> None:
-        """What ``docker build -f DOCKERFILE --target TARGET FOLDER`` does.
+        """Do the same as ``docker build -f DOCKERFILE --target TARGET FOLDER``.
 
         Raises:
             ValueError: this cannot be carried out here.
@@ -103,7 +103,7 @@ class BareImage:
         mounts: list[Mount] | None = None,
         shm_size: str = "64m",
     ) -> list[str]:
-        """The command line that runs ``words`` inside; 64 MiB of /dev/shm is what Docker gives."""
+        """Return the command line that runs ``words`` inside; 64 MiB of /dev/shm is what Docker gives."""
         values = self.image.environment if environment is None else environment
         user = user or self.image.user
         uid, gid, home = self._account(user)
@@ -118,11 +118,11 @@ class BareImage:
         return [*apart, str(self.root), shm_size, *mounted, "--", *inside]
 
     def path(self, inside: str) -> Path:
-        """Where a file of the image lies on the host."""
+        """Return the path on the host of a file of the image."""
         return self.root / inside.lstrip("/")
 
     def volume(self, source: Path, target: str, mode: str = "rw") -> Mount:
-        """A new volume, which begins with the owner and mode of what the image has in its place."""
+        """A new volume, which begins with the owner and mode of the image's folder at ``target``."""
         if not source.exists():
             source.mkdir(parents=True)
             there = self.path(target).stat()
@@ -210,7 +210,7 @@ def run(command: list[str], *, timeout_s: float) -> None:
 
 
 def carried(root: Path) -> tuple[dict[str, str], list[Mount]]:
-    """What lets the inside reach the network and pip's indexes as the host does: variables, and folders to mount.
+    """Return variables and mounts with which the inside reaches the network and pip's indexes as the host does.
 
     Docker carries names of hosts in too; how pip is configured here belongs to the host, not to the image.
     """
@@ -225,6 +225,6 @@ def carried(root: Path) -> tuple[dict[str, str], list[Mount]]:
     settings = Path("/etc/pip.conf").read_text() if Path("/etc/pip.conf").is_file() else ""
     words = " ".join([settings, *variables.values()]).split()
     places = {Path(urlparse(word).path) for word in words if word.startswith(("/", "file:///"))}
-    # An index of files has its pages in one folder and the files themselves beside it.
+    # An index of files has its pages in one folder and the files themselves in a folder next to it.
     folders = {place.parent if place.name == "simple" else place for place in places}
     return variables, [Mount(folder, str(folder), "ro") for folder in sorted(folders) if folder.is_dir()]

@@ -1,4 +1,4 @@
-"""Reads a Dockerfile: its stages, and what the image of one of them is told to be.
+"""Reads a Dockerfile: its stages, and the configuration of the image of one of them.
 
 It knows the instructions that ours has and refuses every other one, so that nothing is silently left out when
 ``tests/tools/bare_image.py`` carries them out.
@@ -55,7 +55,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Image:
-    """What an image says besides its files; commands are lists of words."""
+    """The configuration of an image without its files; commands are lists of words."""
 
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": PATH})
     arguments: dict[str, str] = field(default_factory=dict)  # of the stage, and gone after it
@@ -97,7 +97,7 @@ class Image:
 
 
 def parse(text: str) -> list[Stage]:
-    """The stages of a Dockerfile.
+    """Return the stages of a Dockerfile.
 
     Raises:
         ValueError: an instruction or flag that nobody here could carry out.
@@ -122,7 +122,7 @@ def parse(text: str) -> list[Stage]:
 
 
 def chain(stages: list[Stage], target: str) -> tuple[str, list[Instruction]]:
-    """The image that ``target`` starts from in the end, and all instructions that lead from it to the target."""
+    """Return the base image of ``target``, and all instructions that lead from it to the target."""
     by_name = {stage.name: stage for stage in stages}
     if target not in by_name:
         raise ValueError(f"found no stage {target}, but {', '.join(by_name)}. Name one of these.")
@@ -135,7 +135,7 @@ def chain(stages: list[Stage], target: str) -> tuple[str, list[Instruction]]:
 
 
 def words_of(value: str) -> list[str]:
-    """The command of an instruction: a JSON list as it is, anything else by the shell."""
+    """Return the command of an instruction: a JSON list as it is, anything else by the shell."""
     if not value.startswith("["):
         return [*SHELL, value]
     words = json.loads(value)

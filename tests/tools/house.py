@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).parents[2] / "verl_like"
 # Packages next to it; their modules keep the whole name.
 SIBLINGS = ("verl_like_graders", "verl_like_migrate")
 
-# From the ground up: each folder and each file of the package's top is a layer, which may import what lies below it.
+# From the ground up: each folder and each file of the package's top is a layer, which may import the layers below it.
 LAYERS = (
     "verl_like_graders",
     "disk",
@@ -130,7 +130,7 @@ def imported(tree: ast.Module) -> set[str]:
 
 
 def covers(prefix: str, name: str) -> bool:
-    """Whether ``name`` is the module ``prefix`` or lies in it."""
+    """Return whether ``name`` is the module ``prefix`` or inside it."""
     return name == prefix or name.startswith(f"{prefix}.")
 
 
@@ -205,7 +205,7 @@ def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def names_in(tree: ast.Module) -> set[str]:
-    """Every name that a file gives to something: classes, functions, parameters, fields, variables."""
+    """Return every name that a file defines: classes, functions, parameters, fields, variables."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -218,7 +218,7 @@ def names_in(tree: ast.Module) -> set[str]:
 
 
 def words_with_two_meanings(trees: dict[str, ast.Module]) -> list[str]:
-    """Public classes that two files define, and names that hold a word of ``WORDS`` outside of its place."""
+    """Public classes that two files define, and names that hold a word of ``WORDS`` outside of its allowed files."""
     homes: dict[str, list[str]] = defaultdict(list)
     for module, tree in trees.items():
         for node in tree.body:
@@ -233,7 +233,7 @@ def words_with_two_meanings(trees: dict[str, ast.Module]) -> list[str]:
 
 
 def words_of(name: str) -> set[str]:
-    """The words of a name in either spelling, in the singular and in small letters."""
+    """Return the words of a name in either spelling, in the singular and in small letters."""
     return {word.lower().removesuffix("s") for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 

@@ -1,6 +1,6 @@
-"""Waits in a syntax tree: calls that may block, and whether a timeout stands beside them.
+"""Waits in a syntax tree: calls that may block, and whether they have a timeout.
 
-By names alone, so what has a name of these and waits for nothing must be told apart in a table. That is the right way
+By names alone, so what has a name of these and waits for nothing must be listed in a table. That is the right way
 round: a new wait is seen.
 """
 
@@ -67,7 +67,7 @@ def has_timeout(call: ast.Call) -> bool:
 
 
 def is_unbounded(call: ast.Call) -> bool:
-    """Whether the call may wait for ever."""
+    """Return whether the call may wait for ever."""
     name = dotted(call.func)
     method = name.rpartition(".")[2]
     if has_timeout(call):
@@ -100,7 +100,7 @@ OF_RAY = frozenset({"ray.remote", "ray.method", "ray.is_initialized", "ray.util.
 
 
 def calls_into_ray(modules: dict[str, ast.Module]) -> set[str]:
-    """The same of every call into Ray: functions of its modules, and ``.remote()`` of its actors."""
+    """Return the same for every call into Ray: functions of its modules, and ``.remote()`` of its actors."""
     found = set()
     for module, tree in modules.items():
         names = {
