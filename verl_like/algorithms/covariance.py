@@ -19,8 +19,8 @@ def covariance_ranks(log_probs: Tensor, advantages: Tensor) -> Tensor:
 
     Returns:
         [K] float32 in [0, 1): the share of the K tokens, without this one, whose covariance is at least as high.
-        Without ties the values are 0/K, 1/K, ..., so ``rank < k`` selects the top ceil(k K). Ties all get their lowest
-        rank: in a mini-batch without advantages, where all tie, none is selected.
+        Without ties the values are 0/K, 1/K, ..., so ``rank < k`` selects the top ceil(k K). Ties all get the
+        value of the last of them: in a mini-batch without advantages, where all tie, none is selected.
     """
     assert log_probs.isfinite().all() and advantages.isfinite().all(), (
         "log_probs and advantages of valid tokens must be finite"

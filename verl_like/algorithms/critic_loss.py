@@ -55,7 +55,8 @@ class CriticLoss:
 
 
 def explained_variance(*, errors: Moments, returns: Moments) -> float:
-    """1 - Var(returns - values) / Var(returns) over a batch: 1 is perfect, 0 no better than a constant, below 0 worse.
+    """Return 1 - Var(returns - values) / Var(returns) over a batch: 1 is perfect, 0 no better than a constant, below 0
+    worse.
 
     Both moments come from ``whiten_stats``, summed over chunks. Returns that do not vary give 0.
     """

@@ -82,7 +82,7 @@ def step_columns(config: Config) -> list[str]:
 
 
 def update_columns(config: Config) -> tuple[str, ...]:
-    """Return the token columns that the actor's update reads besides the sequence."""
+    """Return the token columns that the actor's update reads in addition to the sequence."""
     wanted = needs(config)
     columns = [*["advantages"] * wanted.advantages_of_tokens, "rollout_log_probs"]
     columns += ["old_log_probs"] * wanted.old_log_probs + ["covariance_rank"] * wanted.covariance_rank

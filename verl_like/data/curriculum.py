@@ -44,7 +44,7 @@ class Curriculum:
         # Spirakis, 2006).
         times = -np.log1p(-rng.random(len(seen))) / weights
         repeated = seen[np.argsort(times, kind="stable")[: self._batch_size - num_unseen]]
-        # Mini-batches are cut from the batch in order, and each should contain both.
+        # Mini-batches are cut from the batch in its order, and each should contain both.
         rows = rng.permutation(np.concatenate([rng.permutation(unseen)[:num_unseen], repeated]))
         self._is_drawn[rows] = True
         self._given += 1

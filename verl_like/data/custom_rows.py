@@ -13,7 +13,7 @@ import numpy as np
 from verl_like.config.schema import DataConfig
 from verl_like.config.user_code import error_text, from_file
 
-# Types of a row's values besides lists and dicts: scorers and workers, which cannot import the user's file, must be
+# Types of a row's values other than lists and dicts: scorers and workers, which cannot import the user's file, must be
 # able to read them.
 PLAIN = (type(None), bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal)
 KEYS = (str, int, float, type(None))  # of a dict, because responses are written with their rows as JSON

@@ -46,7 +46,7 @@ class Row:
 
 
 def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
-    """Return all rows of these files, in order.
+    """Return all rows of these files, in their order.
 
     Args:
         reader: reads the rows of one entry; by default that for files and Hugging Face datasets.

@@ -32,8 +32,8 @@ def _read(entries: Sequence[str], data: DataConfig) -> list[Row]:
 
 
 def _chosen(rows: Sequence[Row], count: int, data: DataConfig, *, seed: int) -> list[Row]:
-    """Return ``count`` of the rows, in order: a random choice by the seed if rows are shuffled, otherwise the first
-    ones.
+    """Return ``count`` of the rows, in their order: a random choice by the seed if rows are shuffled, otherwise the
+    first ones.
     """
     if not 0 < count < len(rows):
         return list(rows)

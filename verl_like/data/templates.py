@@ -23,6 +23,7 @@ Chat = list[dict[str, Any]]
 
 # Exceptions of a template that computes with values of an unexpected type, or exceeds the sandbox's limits.
 _OF_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# Variables that transformers itself passes to a chat template.
 _GIVEN_TO_TEMPLATES = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
 
 

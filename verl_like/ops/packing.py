@@ -75,8 +75,8 @@ def pack_rows(
     round_up: bool = False,
     sequence_ranks: SequenceRanks | None = None,
 ) -> ModelInputs:
-    """Return the inputs of one forward pass over these rows, in order (on CPU, attention is cheaper if they are sorted
-    by length).
+    """Return the inputs of one forward pass over these rows, in their order (on CPU, attention is cheaper if they are
+    sorted by length).
 
     Args:
         same_prompt: [B] equal numbers for packed rows with equal prompts, which then share it; None if no prompts are

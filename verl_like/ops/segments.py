@@ -148,7 +148,7 @@ def _groups(
 
 
 def _similar(items: Sequence[tuple[int, ...]]) -> Iterator[slice]:
-    """Split items, in order, into runs in which lengths of each kind are similar."""
+    """Split items, in their order, into runs in which lengths of each kind are similar."""
     first = 0
     spans: list[tuple[int, int]] = []
     for place, lengths in enumerate(items):

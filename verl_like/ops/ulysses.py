@@ -49,7 +49,7 @@ class Piece:
     most: int
 
     def whole(self, own: Tensor) -> Tensor:
-        """Gather [k] values of each rank's predictors into [K_r] of all, in order, equal on all ranks.
+        """Gather [k] values of each rank's predictors into [K_r] of all, in row order, equal on all ranks.
 
         Everything computed from the result is equal on all ranks, so each passes on only its own part of the gradient.
         """

@@ -18,7 +18,7 @@ Table = TypeVar("Table", bound=BaseTable)
 
 
 def fold_batch_dim(table: Table, new_batch_size: int) -> Table:
-    """Fold B rows, in order, into ``new_batch_size`` rows of k = B / ``new_batch_size`` each.
+    """Fold B rows, in their order, into ``new_batch_size`` rows of k = B / ``new_batch_size`` each.
 
     A fixed column goes from [B, ...] to [new_batch_size, k, ...], on the same storage if that is contiguous. An object
     column becomes lists of k objects. A token column has no second axis for the rows: it becomes an object column whose

@@ -31,7 +31,7 @@ def build_roles(config: AlgorithmConfig, timeout_s: float) -> dict[str, Any]:
 
 
 def columns_needed(config: AlgorithmConfig) -> list[str]:
-    """Return the token columns that the estimator and the KL penalty read besides ``response_mask``."""
+    """Return the token columns that the estimator and the KL penalty read in addition to ``response_mask``."""
     kl = {"old_log_probs", "ref_log_probs"} if config.kl_coef > 0 else set()
     return sorted((estimator(config.adv_estimator).needs - ROW_COLUMNS) | kl)
 

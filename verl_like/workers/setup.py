@@ -22,7 +22,7 @@ SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # columns that every
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSetup:
-    """Everything that a worker needs besides its environment."""
+    """Everything that a worker needs in addition to its environment."""
 
     config: Config
     rank: int

@@ -22,7 +22,7 @@ ENERGY_EPS = (
 
 
 def gae(inputs: Responses, config: AlgorithmConfig) -> Advantages:
-    """Generalised advantage estimation (1506.02438, equation 16) over the tokens that the policy sampled.
+    """Compute generalised advantage estimates (1506.02438, equation 16) over the tokens that the policy sampled.
 
     A_t = delta_t + gamma * lam * A_next and delta_t = r_t + gamma * V_next - V_t. The value after the last token is 0.
     Whitened over the batch.
@@ -55,7 +55,7 @@ def _less_baseline(inputs: Responses, rewards_to_go: Tensor, baseline: Tensor | 
 
 
 def reinforce(inputs: Responses, config: AlgorithmConfig) -> Advantages:
-    """REINFORCE without a baseline: A_t = G_t, the rewards to go discounted by ``config.gamma`` (Williams, 1992).
+    """Return REINFORCE without a baseline: A_t = G_t, rewards to go discounted by ``config.gamma`` (Williams, 1992).
 
     OpenRLHF's ``reinforce`` is ``reinforce_plus_plus`` here.
     """
@@ -125,8 +125,8 @@ def optimal_token_baseline(inputs: Responses, config: AlgorithmConfig) -> Advant
 
 
 def tir_optimal_token_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages:
-    """:func:`optimal_token_baseline` for several turns: a response's k-th sampled token is compared with its siblings'
-    k-th.
+    """Apply :func:`optimal_token_baseline` to several turns: a response's k-th sampled token is compared with its
+    siblings' k-th.
     """
     result = optimal_token_baseline(inputs.closed_up(), config)
     return Advantages(advantages=inputs.opened(result.advantages), returns=inputs.opened(result.returns))

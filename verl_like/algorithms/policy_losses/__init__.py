@@ -1,9 +1,9 @@
 """Policy losses. ``POLICY_LOSSES`` is the list; an entry's function returns the loss of each token of one micro-batch.
 
 Padding, rollout-correction weights, aggregation and the means of metrics are the same for all and applied by the caller
-(``actor_loss.py``). No loss reads a statistic of its own micro-batch: shares of micro-batches and ranks sum to the
-value of one big batch. ``clip_ratio_low`` and ``clip_ratio_high`` bound the quantity that the method bounds: the ratio
-(ppo, clip_cov, gspo, cispo), the log-ratio (gmpo), or the divergence of the token's probability (dppo_tv, dppo_kl). The
+(``actor_loss.py``). No loss reads a statistic of the micro-batch: shares of micro-batches and ranks sum to the value of
+one big batch. ``clip_ratio_low`` and ``clip_ratio_high`` bound the quantity that the method bounds: the ratio (ppo,
+clip_cov, gspo, cispo), the log-ratio (gmpo), or the divergence of the token's probability (dppo_tv, dppo_kl). The
 functions are imported when a loss is built.
 """
 

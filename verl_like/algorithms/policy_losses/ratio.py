@@ -16,8 +16,8 @@ from verl_like.config.schema import PolicyLossConfig
 
 
 def ppo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """The clipped surrogate (1707.06347, equation 7) with separate bounds below and above (DAPO, 2503.14476, equation
-    10).
+    """Return the clipped surrogate (1707.06347, equation 7) with separate bounds below and above (DAPO, 2503.14476,
+    equation 10).
 
     Per token max(-A r, -A clip(r, 1 - low, 1 + high)). For A < 0 that grows without bound in r; ``clip_ratio_dual`` = c
     > 1 caps it at -A c (1912.09729, equation 5), 0 does not.
@@ -39,8 +39,8 @@ def ppo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def clip_cov(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """ppo without a few tokens of high covariance, which would reduce the entropy most (2505.22617, equations 10 to
-    12).
+    """Return ppo without a few tokens of high covariance, which would reduce the entropy most (2505.22617, equations 10
+    to 12).
 
     The paper draws floor(r N) of the batch's N tokens at random among those whose covariance is between two bounds.
     Here the bounds are ranks (``clip_cov_rank_low`` to ``clip_cov_rank_high``: shares of the mini-batch from the top,
@@ -79,7 +79,8 @@ def _systematic_draw(covariance_rank: Tensor, config: PolicyLossConfig, *, num_t
 
 
 def kl_cov(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """-A r without a clip, plus a KL penalty on the tokens of highest covariance (2505.22617, equations 10, 13 and 14).
+    """Return -A r without a clip, plus a KL penalty on the tokens of highest covariance (2505.22617, equations 10, 13
+    and 14).
 
     The top ``kl_cov_ratio`` of the mini-batch's tokens, by ``covariance_rank``, get ``ppo_kl_coef`` * |log r|.
 
@@ -97,7 +98,7 @@ def kl_cov(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def sapo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """A soft gate instead of the clip (2511.20347, equations 5 and 6; the paper's mean is ``seq-mean-token-mean``).
+    """Use a soft gate instead of the clip (2511.20347, equations 5 and 6; the paper's mean is ``seq-mean-token-mean``).
 
     Per token -A (4 / tau) sigmoid(tau (r - 1)), where tau is ``tau_pos`` for A > 0 and ``tau_neg`` otherwise. At r = 1
     the gradient is the policy gradient for any tau; it decays as r leaves 1, faster for larger tau.

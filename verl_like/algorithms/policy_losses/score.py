@@ -11,8 +11,8 @@ from verl_like.config.schema import PolicyLossConfig
 
 
 def reinforce(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """-A * log_probs per token: the plain policy gradient, without a ratio, correct only for the first update on a
-    batch.
+    """Return -A * log_probs per token: the plain policy gradient, without a ratio, correct only for the first update on
+    a batch.
 
     GPG (2504.02546) is this loss with ``token-mean`` and its own advantages.
     """
@@ -20,8 +20,8 @@ def reinforce(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def cispo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """-clip(r) A log_probs with the clipped ratio held constant: every token keeps a gradient (2506.13585, equations 4
-    and 5).
+    """Return -clip(r) A log_probs with the clipped ratio held constant: every token keeps a gradient (2506.13585,
+    equations 4 and 5).
 
     The paper bounds the ratio only from above; that is ``clip_ratio_low`` = 1 here.
 
@@ -36,7 +36,7 @@ def cispo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def dppo_tv(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """Trust region on the token's probability p itself, not on its ratio (2602.04879, its Binary-TV).
+    """Apply a trust region to the token's probability p itself, not to its ratio (2602.04879, its Binary-TV).
 
     Per token -min(r, ``dppo_max_ratio``) A log_probs with the factor held constant. A token whose probability has
     already moved in the direction of its advantage, by more than ``clip_ratio_high`` up or ``clip_ratio_low`` down, is
@@ -50,7 +50,7 @@ def dppo_tv(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def dppo_kl(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """As ``dppo_tv``, bounded by the KL of (p, 1 - p) from old to new in nats instead of |p - old p| (2602.04879,
+    """Return ``dppo_tv`` bounded by the KL of (p, 1 - p) from old to new in nats instead of |p - old p| (2602.04879,
     Binary-KL).
     """
     log_probs, old = inputs.log_probs.detach(), inputs.old_log_probs
@@ -75,7 +75,7 @@ def _divergence_bounded(inputs: LossInputs, config: PolicyLossConfig, *, diverge
 
 
 def dro(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """-A log_probs + ``dro_beta`` / 2 * (log_probs - old_log_probs)^2 per token: the square instead of a clip.
+    """Return -A log_probs + ``dro_beta`` / 2 * (log_probs - old_log_probs)^2 per token: the square instead of a clip.
 
     The policy's gradient of Direct Reward Optimisation (2405.19107, section 3, divided by its tau = ``dro_beta``), with
     the advantage for r - V and the old policy for the reference. Its minimum in a token's log-prob is A / beta nats

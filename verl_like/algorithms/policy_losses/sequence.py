@@ -29,7 +29,7 @@ def _held(mean_log_ratio: Tensor) -> Tensor:
 
 
 def gspo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """The clipped surrogate with the response's ratio for each of its tokens (2507.18071, equations 5 and 7).
+    """Return the clipped surrogate with the response's ratio for each of its tokens (2507.18071, equations 5 and 7).
 
     s = exp(mean over the response of log r), the mean clamped to +-20 nats. The gradient is that of the paper's token
     form (equations 13 and 14): s A for each token. It equals that of the sequence form if the advantage is one number
@@ -49,7 +49,7 @@ def gspo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
 
 
 def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
-    """-A times the geometric mean of the response's clipped ratios (2507.20673, its objective with token-level
+    """Return -A times the geometric mean of the response's clipped ratios (2507.20673, its objective with token-level
     clipping).
 
     A token's log-ratio is clipped at +``clip_ratio_high`` for A > 0 and at -``clip_ratio_low`` for A < 0 (the paper:

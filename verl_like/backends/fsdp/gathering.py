@@ -72,7 +72,7 @@ class Gather(ABC):
 
 
 def chunks(flat: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """Yield views of one-dimensional tensors, in order, with ``most`` elements in each list except the last."""
+    """Yield views of one-dimensional tensors in their order, with ``most`` elements in each list except the last."""
     chunk: list[Tensor] = []
     room = most
     for tensor in flat:

@@ -34,8 +34,8 @@ def sequence_ranks_of(size: int, *, timeout_s: float) -> SequenceRanks | None:
 
 
 def shared_rows(rows: DataProto, sequence_ranks: SequenceRanks | None) -> tuple[DataProto, slice]:
-    """Return the rows of all ranks that share tokens with this rank, and the slice of its own. Collective among
-    these.
+    """Return the rows of all ranks that share tokens with this rank, and the slice of this rank's rows. Collective
+    among these.
     """
     if sequence_ranks is None:
         return rows, slice(0, len(rows))

@@ -57,7 +57,7 @@ Named = Iterable[tuple[str, nn.Parameter]]
 def stream_full_tensors(
     parameters: Named, *, dtype: torch.dtype, device: torch.device, gather: Gather, bucket_bytes: int
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, full tensor) of every parameter in order, with tied ones one after the other.
+    """Yield (name, full tensor) of every parameter in model order, with tied ones one after the other.
 
     Every tensor owns its storage and is on ``device`` in ``dtype``; tied names share one tensor. The parameters must be
     resharded. All ranks must exhaust the stream.
@@ -89,7 +89,7 @@ def whole_tensors(parameters: Named, dtype: torch.dtype) -> Iterator[tuple[str, 
 
 
 def _buckets(parameters: list[_Sharded], *, widest: int) -> Iterator[list[_Sharded]]:
-    """Yield groups in order, each at most ``widest`` elements of a rank wide; wider parameters are alone."""
+    """Yield groups in their order, each at most ``widest`` elements of a rank wide; wider parameters are alone."""
     bucket: list[_Sharded] = []
     width = 0
     for sharded in parameters:

@@ -1,4 +1,4 @@
-"""A LoRA adapter in an engine whose model has the weights of its own folder: a sync transfers only the adapter.
+"""A LoRA adapter in an engine whose model loads its weights from its folder: a sync transfers only the adapter.
 
 Checked against vllm 0.32, which loads adapters from folders.
 """

@@ -59,7 +59,7 @@ class RewardModelRole:
 
     @dispatch(Dispatch.SPLIT)
     def scores(self, rows: RemoteRows) -> tuple[Scores, None]:
-        """Return scores of this rank's rows, in order."""
+        """Return scores of this rank's rows, in their order."""
         return self._scores(rows.fetch(COLUMNS, timeout_s=self._timeout_s)), None
 
     @dispatch(Dispatch.BROADCAST)
