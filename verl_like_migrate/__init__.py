@@ -1,1 +1,1 @@
-"""Commands and files of verl, EasyR1 and OpenRLHF, and the option of verl_like that each of their keys is."""
+"""Translation of commands and files of verl, EasyR1 and OpenRLHF into options of verl_like."""

@@ -1,4 +1,4 @@
-"""The settings that follow ``verl-like train --from``, and the recipe of ``verl-like migrate``."""
+"""Settings after ``verl-like train --from``, and the recipe of ``verl-like migrate``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command(peer: str, words: Sequence[str]) -> CommandSettings:
     """Read the words of another project's command.
 
     Raises:
-        ValueError: words that cannot be read.
+        ValueError: the words are unreadable.
     """
     with bounded("the command", remedy="Shorten it: values that refer to others, nested brackets, long texts."):
         given = read_words(peer, words, folder=Path.cwd())
@@ -34,20 +34,20 @@ def command(peer: str, words: Sequence[str]) -> CommandSettings:
 
 
 def _translated_options(found: Translation) -> frozenset[str]:
-    """Return the options that are set, without those that the command itself names as ours: these are kept."""
+    """Return the options that are set, except those that the command sets under this project's names."""
     return frozenset(name for name, _, _ in settings_of(found)) - {line.key for line in found.lines}
 
 
 def recipe(peer: str, path: Path, arguments: Sequence[str], *, only_on_gpus: OnlyOnGpus) -> TranslatedRecipe:
-    """Make a recipe of another project's script or YAML file.
+    """Make a recipe from another project's script or YAML file.
 
     Args:
-        arguments: of the script, its ``$1`` and so on.
-        only_on_gpus: returns options that this machine cannot follow; they are left out as ``train --from`` leaves
-            them out.
+        arguments: the script's arguments, ``$1`` and so on.
+        only_on_gpus: returns the options that need a GPU if this machine has none; they are dropped, as in
+            ``train --from``.
 
     Raises:
-        ValueError: a file that cannot be read.
+        ValueError: the file is unreadable.
     """
     found = migrate(peer, path, arguments, environment=os.environ)
     config = read(None, [], settings=settings_of(found.translation))[0].config

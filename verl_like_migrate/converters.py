@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Holds options with values, and a note on the conversion where the numbers do not explain it."""
+    """Holds options with values, and a note on the conversion if the numbers do not explain it."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
@@ -18,15 +18,15 @@ class Converted:
 
 FILES = (".parquet", ".jsonl", ".json", ".csv", ".arrow", ".py")
 
-# Of all of the other project's values, defaults among them.
+# Takes all values of the other project, including defaults.
 Converter: TypeAlias = Callable[[Mapping[str, Any]], Converted]
 
 
 def truth(value: Any) -> bool:
-    """A switch as Hydra reads it.
+    """Return a switch as read by Hydra.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is no boolean.
     """
     if not isinstance(value, bool):
         raise ValueError(f"it is {value}, but a switch is true or false")
@@ -54,7 +54,7 @@ def without_name(folder: str, experiment_name: str) -> str:
 
 
 def entries(names: Any, *, split: str) -> list[str]:
-    """Return data files as they are named here; a name that is no file is a Hugging Face dataset or its folder."""
+    """Return data files under their names here; a name that is no file is a Hugging Face dataset or its folder."""
     listed = names.split(",") if isinstance(names, str) else names or []
     return [_entry(str(name).strip(), split) for name in listed]
 

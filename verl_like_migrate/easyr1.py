@@ -1,4 +1,4 @@
-"""EasyR1's keys of which several make one of ours, or whose numbers mean something else."""
+"""Converters for EasyR1 keys that have no direct equivalent, or whose numbers have another meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Theirs = Mapping[str, Any]
 
 
 def kl(theirs: Theirs) -> Converted:
-    """One coefficient for the loss or for the reward; ``disable_kl`` does without a reference."""
+    """Convert the KL coefficient, which applies to the loss or to the reward; ``disable_kl`` removes the reference."""
     coef = 0.0 if theirs["algorithm.disable_kl"] else theirs["algorithm.kl_coef"]
     kind = KL_TYPES.get(theirs["algorithm.kl_penalty"], theirs["algorithm.kl_penalty"])
     if theirs["algorithm.use_kl_loss"]:
@@ -40,7 +40,7 @@ def val_files(theirs: Theirs) -> Converted:
 
 
 def _entries(names: str | list[str] | None) -> list[str]:
-    """``NAME@SPLIT`` there; a split of a file is the file."""
+    """Convert entries ``NAME@SPLIT``; a split of a file is the file."""
     listed = [names] if isinstance(names, str) else names or []
     pairs = [str(name).partition("@")[::2] for name in listed]
     return [entry for name, split in pairs for entry in entries([name], split=split or "train")]
@@ -67,7 +67,7 @@ def warmup(theirs: Theirs) -> Converted:
 
 
 def token_budgets(theirs: Theirs) -> Converted:
-    """Rows times the longest row, also with dynamic batching, which has no number of its own there."""
+    """Return budgets of rows times the longest row, also for dynamic batching, which has no separate budget there."""
     longest = int(theirs["data.max_prompt_length"]) + int(theirs["data.max_response_length"])
     found: dict[str, Any] = {}
     for section, ours in ROLES.items():
@@ -81,7 +81,7 @@ def token_budgets(theirs: Theirs) -> Converted:
 
 
 def max_num_gen_batches(theirs: Theirs) -> Converted:
-    """Batches of ``mini_rollout_batch_size`` there, where it is given; of a whole step here."""
+    """Convert from batches of ``mini_rollout_batch_size``, if it is given, to batches of a whole step."""
     tries, step = int(theirs.get("trainer.max_try_make_batch") or 20), int(theirs["data.rollout_batch_size"])
     if tries < 0:
         return Converted({"algorithm.max_num_gen_batches": WITHOUT_END}, "-1 would draw without end")

@@ -1,4 +1,4 @@
-"""Suggest the option or value that another project's key or value is called here."""
+"""Suggest the option or value here for another project's key or value."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from verl_like_migrate.tables import Entry, Table, likeness, shown, table
 
 
 def key_hint(name: str, value: Any) -> str:
-    """``; verl's X is Y here: write Y=VALUE``, the end of a message, or nothing.
+    """Return ``; verl's X is Y here: write Y=VALUE``, the end of a message, or an empty string.
 
     Args:
-        name: the unknown key; whole, or the end of one (``ppo_mini_batch_size``, ``rollout.val_kwargs.n``).
-        value: what it was given.
+        name: the unknown key, or its end (``ppo_mini_batch_size``, ``rollout.val_kwargs.n``).
+        value: the value of the key.
     """
     for peer in KNOWN:
         known = table(peer)
@@ -29,7 +29,7 @@ def key_hint(name: str, value: Any) -> str:
                 if ours != name:
                     return f"; it is {peer}'s name: write {ours}={shown(known.value(ours, value))}."
             elif entry.kind == "converted":
-                from verl_like_migrate.translation import translate  # which loads more than most commands need
+                from verl_like_migrate.translation import translate  # here, because few commands need it
 
                 [line] = translate(known, {key: value}).lines
                 if key.endswith(f".{name}") and line.ours:

@@ -1,4 +1,4 @@
-"""Make a recipe of another project's launch script or configuration file, with a report on each setting."""
+"""Make a recipe from another project's launch script or configuration file, with a report on each setting."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """
+    """The translation of a script or file.
+
     Args:
-        notes: what a script does that only running it could tell, and words that say nothing about a run.
+        notes: values that are known only when the script runs, and words without meaning for a run.
     """
 
     source: str
@@ -83,7 +84,7 @@ class Migration:
         return f"{missing}{head}{laid_out((name, values[name], origins[name]) for name in names)}"
 
     def table(self) -> str:
-        """Report what became of each setting, as Markdown."""
+        """Report the translation of each setting, as Markdown."""
         parts = [f"{self.translation.told()}."]
         for kind in KINDS:
             lines = [line for line in self.translation.lines if line.kind == kind]
@@ -107,7 +108,7 @@ def _here(line: Line) -> str:
 
 
 def translated(peer: str, given: Given) -> Translation:
-    """Translate the settings; a missing file of settings counts as one that cannot be had here."""
+    """Translate the settings; a missing settings file counts as a setting without an equivalent here."""
     found = text_alone(translate(table(peer), given.values, removed=given.removed))
     absent = [
         Line(
@@ -131,10 +132,10 @@ def migrate(peer: str, path: Path, arguments: Sequence[str], *, environment: Map
     """Read a shell script or a YAML file.
 
     Args:
-        arguments: of the script, its ``$1`` and so on.
+        arguments: the script's arguments, ``$1`` and so on.
 
     Raises:
-        ValueError: a file that is not there, cannot be read, or starts nothing of that project's.
+        ValueError: the file does not exist, is unreadable, or starts no program of that project.
     """
     if not path.is_file():
         raise ValueError(f"found no file {path}; give a launch script or a YAML file of {peer}'s.")
@@ -172,7 +173,7 @@ def refuse_other_program(peer: str, commands: Sequence[Sequence[str]]) -> None:
 
 
 def _readings(path: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[Script]:
-    """Yield readings of the script: as it is, then as on the first node, then past its exits."""
+    """Yield readings of the script: unchanged, then as on the first node, then with its exits ignored."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -199,6 +200,6 @@ def _started(script: Script, peer: str) -> list[tuple[list[str], list[str]]]:
     own = [found for command in ran if (found := with_own_program(command, peer)) is not None]
     if known or not own:
         return known
-    words, program = max(own, key=lambda found: len(found[0]))  # others may prepare what it reads
+    words, program = max(own, key=lambda found: len(found[0]))  # other commands may prepare its inputs
     note = f"{program} is no program of {peer}'s: its settings are read as {peer}'s, and what else it does is not here."
     return [(words, [note])]

@@ -1,4 +1,4 @@
-"""Recognise models of pictures, video or sound by their names, before they are downloaded."""
+"""Recognise image, video and audio models by name, before they are downloaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = re.compile(
 
 
 def text_alone(found: Translation) -> Translation:
-    """Refuse models that read more than text: move them to what cannot be had here."""
+    """Refuse models that read more than text: move them to the settings without an equivalent here."""
     lines = [_refused(line) if _reads_more(line) else line for line in found.lines]
     gone = {name for line in found.lines if _reads_more(line) for name in line.ours}
     return replace(found, lines=lines, settings={name: v for name, v in found.settings.items() if name not in gone})

@@ -1,4 +1,4 @@
-"""OpenRLHF's flags of which several make one of our options, or whose numbers mean something else."""
+"""Converters for OpenRLHF flags that have no direct equivalent, or whose numbers have another meaning."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from verl_like_migrate.converters import Converted, Converter, entries, two_betas
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
-    "reinforce": {"algorithm.adv_estimator": "reinforce_plus_plus"},  # whitened there
+    "reinforce": {"algorithm.adv_estimator": "reinforce_plus_plus"},  # OpenRLHF whitens its advantages
     "group_norm": {"algorithm.adv_estimator": "grpo"},
     "dr_grpo": {"algorithm.adv_estimator": "grpo", "algorithm.divide_by_std": False},
 }
 WHITENED = ("gae", "reinforce", "reinforce_baseline")
-OLD_LENGTH = 1024  # of prompts and of responses, before both shared data.max_len
-MANY = 100_000_000  # its default, which means all
+OLD_LENGTH = 1024  # tokens of prompts and of responses in versions before data.max_len
+MANY = 100_000_000  # OpenRLHF's default, which means all
 CORRECTION = "algorithm.rollout_correction"
 UNBOUNDED = 1e6  # of a ratio
 FILES_NOTE = "files of jsonl or parquet, and what is no file as hf:NAME:SPLIT"
@@ -31,7 +31,7 @@ def betas(theirs: Theirs) -> Converted:
 
 
 def _lengths(theirs: Theirs) -> tuple[int, int]:
-    """Most tokens of a prompt and of a response, which share one limit there, but not in older versions."""
+    """Return the maximum tokens of a prompt and of a response; OpenRLHF limits their sum, older versions each."""
     longest, response = int(theirs["data.max_len"]), theirs.get("rollout.max_new_tokens")
     if "data.prompt_max_len" in theirs:
         return int(theirs["data.prompt_max_len"]), OLD_LENGTH if response is None else int(response)
@@ -48,7 +48,7 @@ def lengths(theirs: Theirs) -> Converted:
 
 
 def mini_batch(theirs: Theirs) -> Converted:
-    """Responses there, prompts here, of which a step has a whole number of mini-batches."""
+    """Convert from responses to prompts; a step has a whole number of mini-batches."""
     responses, n = int(theirs["train.batch_size"]), int(theirs["rollout.n_samples_per_prompt"])
     step = int(theirs["rollout.batch_size"])
     if isinstance(theirs["train.batch_size"], bool) or responses < 1:
@@ -117,11 +117,11 @@ def kl(theirs: Theirs) -> Converted:
 
 
 def correction(theirs: Theirs) -> Converted:
-    """Tokens have bounded weights; responses are dropped by the geometric mean of their tokens' ratios."""
+    """Convert bounds of token weights, and rejection of responses by the geometric mean of their tokens' ratios."""
     level = theirs["algo.advantage.is_correction_level"]
     mode = theirs.get("algo.advantage.is_correction_mode", "mask")
     bounds = theirs.get("algo.advantage.is_correction_threshold")
-    if theirs.get("enable_vllm_is_correction"):  # as its versions 0.8 and 0.9 called it
+    if theirs.get("enable_vllm_is_correction"):  # the name in versions 0.8 and 0.9
         kind = theirs.get("vllm_is_correction_type", "tis")
         level, mode = "seq" if kind == "seq-mask-tis" else "token", "clip" if kind == "tis" else "mask"
         bounds = theirs.get("vllm_is_truncated_threshold")
@@ -180,7 +180,7 @@ def max_samples(theirs: Theirs) -> Converted:
 
 
 def template(theirs: Theirs) -> Converted:
-    """``{}`` stands for the prompt there."""
+    """Convert a template in which ``{}`` stands for the prompt."""
     text = theirs["data.input_template"]
     if isinstance(text, list):
         raise ValueError("it has several words; quote it as one")
@@ -201,7 +201,7 @@ def reward_function(theirs: Theirs) -> Converted:
 
 
 def reward_model(theirs: Theirs) -> Converted:
-    """A critic without a model of its own starts from it."""
+    """Convert the reward model, which also initialises a critic without its own model."""
     path = theirs["reward.model_name_or_path"]
     if theirs.get("reward.remote_url"):
         return Converted(note="not loaded there either, where a function or a server scores")

@@ -1,4 +1,4 @@
-"""The projects whose commands and files are read."""
+"""Names of the projects whose commands and files can be read."""
 
 PEERS = ("verl", "easyr1", "openrlhf")
-KNOWN = ("trl", *PEERS)  # whose names are known besides
+KNOWN = ("trl", *PEERS)  # TRL's names are known only for hints

@@ -14,7 +14,7 @@ from verl_like_migrate.peers import PEERS
 
 
 class OtherProjects:
-    """Reads commands, launch scripts and YAML files of verl, EasyR1 and OpenRLHF; knows TRL's names besides."""
+    """Reads commands, launch scripts and YAML files of verl, EasyR1 and OpenRLHF; also gives hints on TRL's names."""
 
     projects = PEERS
 

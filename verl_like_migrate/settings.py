@@ -20,8 +20,8 @@ from verl_like.config.options import option_at
 from verl_like.config.yaml_text import load
 from verl_like_migrate.tables import table
 
-# The last word of the program that a command starts, by project: of a module (verl.trainer.main_ppo, and those of
-# recipes and forks) or of a file.
+# Project -> names of its training programs: the last part of a module (verl.trainer.main_ppo, and those of recipes and
+# forks) or of a file.
 PROGRAMS = {
     "verl": ("main_ppo", "main_dapo"),
     "easyr1": ("verl.trainer.main",),
@@ -34,7 +34,7 @@ _GENERATION = (
 _PREFERENCES = (
     "training on preferences is not here; a reward model that is trained elsewhere is read by reward.model.path."
 )
-# Programs of theirs that are no training by reinforcement, and what does the same here.
+# Project -> its programs other than reinforcement learning, each with the replacement here.
 OTHER_PROGRAMS: dict[str, dict[str, str]] = {
     "verl": {
         "fsdp_sft_trainer": _SUPERVISED,
@@ -56,20 +56,20 @@ OTHER_PROGRAMS: dict[str, dict[str, str]] = {
     },
 }
 STARTER = re.compile(r"python|pypy|torchrun|deepspeed|accelerate|uv$|poetry$|-m$|--module$")
-FEWEST_SETTINGS = 3  # that a program takes whose name says nothing
-SPEAKS_OF = ("echo", "printf", "pkill", "pgrep", "killall", "grep", "egrep", "ps")  # a program that others start
-TABLED = ("ppo_trainer", "dapo_trainer")  # configurations of verl's own that its table stands in for
+FEWEST_SETTINGS = 3  # of a program with an unknown name
+SPEAKS_OF = ("echo", "printf", "pkill", "pgrep", "killall", "grep", "egrep", "ps")  # these only mention a program
+TABLED = ("ppo_trainer", "dapo_trainer")  # verl's own configurations, whose values are in its table
 
 
 @dataclass(slots=True)
 class Given:
-    """What a command says.
+    """The settings of a command.
 
     Args:
         values: dotted key -> value.
-        removed: keys that it takes away.
-        absent: files that it reads and that are not here, by the word that names them.
-        notes: words that say nothing about a run, one sentence each.
+        removed: keys that the command removes.
+        absent: missing files that the command reads, by the word that names them.
+        notes: words without meaning for a run, one sentence each.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -104,8 +104,9 @@ def _started(command: Sequence[str], programs: Iterable[str]) -> tuple[int, str]
 
 
 def with_own_program(command: Sequence[str], peer: str) -> tuple[list[str], str] | None:
-    """The words behind a program of somebody's own that takes that project's settings, and the program; None where a
-    command starts none.
+    """Return the words after a user's program that takes that project's settings, and the program.
+
+    Return None if the command starts no such program.
     """
     start = next((place for place, word in enumerate(command) if STARTER.match(Path(word).name)), len(command))
     program = next((place for place in range(start + 1, len(command)) if not command[place].startswith("-")), start)
@@ -126,13 +127,13 @@ def _names_setting(word: str, peer: str) -> bool:
 
 
 def read_words(peer: str, words: Sequence[str], *, folder: Path) -> Given:
-    """What the words of a command say.
+    """Read the settings in the words of a command.
 
     Args:
-        folder: where files that they name are looked for.
+        folder: the folder searched for files that the words name.
 
     Raises:
-        ValueError: words that nobody can read.
+        ValueError: the words are unreadable.
     """
     readers: dict[str, Callable[[Sequence[str], Path], Given]] = {
         "verl": _read_hydra,
@@ -166,7 +167,7 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
     for word in _without_options(words, folder, given):
         try:
             override = parser.parse_override(word)
-        except (HydraException, ValueError) as error:  # of Python's: a number of thousands of digits
+        except (HydraException, ValueError) as error:  # ValueError: Python's, for a number of thousands of digits
             key, equals, text = word.partition("=")
             if not equals and word.startswith(("$(", "`")):
                 given.notes.append(f"{word}: what it prints would be settings; write them in its place.")
@@ -175,7 +176,7 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
                 raise ValueError(
                     f"cannot read {word:.200} as one of verl's settings: {str(error).splitlines()[0]}. Write key=value."
                 ) from None
-            given.values[key.lstrip("+")] = _as_yaml(text)  # what only Python's or YAML's grammar takes
+            given.values[key.lstrip("+")] = _as_yaml(text)  # outside Hydra's grammar
             continue
         key = override.key_or_group
         if key.startswith("hydra"):
@@ -231,7 +232,7 @@ def _read_dotlist(words: Sequence[str], folder: Path) -> Given:
     try:
         settings = [word for word in words if "=" in word]
         for word in settings:
-            load(word.partition("=")[2])  # which refuses what OmegaConf would build whatever its size
+            load(word.partition("=")[2])  # refuses oversized values, which OmegaConf would build
         tree = OmegaConf.to_container(OmegaConf.from_dotlist(settings))
     except (yaml.YAMLError, OmegaConfBaseException, RecursionError, ValueError) as error:
         raise ValueError(f"a setting cannot be read as YAML: {' '.join(str(error).split())}.") from None
@@ -284,14 +285,14 @@ def _as_yaml(text: str) -> Any:
         value = load(text)
     except yaml.YAMLError:
         return text
-    try:  # YAML takes 1e-6 for a word
+    try:  # YAML reads 1e-6 as text
         return float(value) if isinstance(value, str) and value[:1] in "0123456789.-" else value
     except ValueError:
         return value
 
 
 def _as_flag(text: str) -> Any:
-    """Return a number or a boolean that is written as in Python; any other text stays text."""
+    """Return a number or a boolean written in Python's syntax; other text is unchanged."""
     if text in ("True", "true", "False", "false"):
         return text in ("True", "true")
     for kind in (int, float):

@@ -13,17 +13,17 @@ import yaml
 
 KEYS = Path(__file__).with_name("keys")
 KINDS = ("renamed", "converted", "without_effect", "unsupported")
-NEUTRAL: tuple[Any, ...] = (None, False, 0, "", [], {})  # what asks for nothing
+NEUTRAL: tuple[Any, ...] = (None, False, 0, "", [], {})  # values that request nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """What becomes of a key, or of all that a pattern stands for.
+    """Translation of a key, or of all keys that match a pattern.
 
     Args:
         kind: one of ``KINDS``.
-        to: the option it is called here, the name of its converter, why it has no effect, or what to use instead.
-        fine: of an unsupported key, the values that ask for nothing.
+        to: the option here, the name of the converter, why the key has no effect, or what to use instead.
+        fine: values of an unsupported key that request nothing.
     """
 
     pattern: str
@@ -44,9 +44,9 @@ class Table:
     """Another project's keys.
 
     Args:
-        defaults: its own values that a command relies on where it names none, under its keys.
-        values: what it calls values otherwise, by our option or a pattern of options.
-        aliases: older names of keys, and the keys that each stands for.
+        defaults: key -> default of the other project.
+        values: option or pattern of options -> the other project's names of values.
+        aliases: older name of a key -> its current keys.
     """
 
     peer: str
@@ -88,7 +88,7 @@ class Table:
 
 
 def _named(names: Mapping[Any, Any], value: Any) -> Any:
-    # True is 1 to Python, but not to who wrote it.
+    # True equals 1 in Python, but not here.
     return next((ours for theirs, ours in names.items() if theirs == value and type(theirs) is type(value)), value)
 
 

@@ -1,4 +1,4 @@
-"""Translate another project's settings into options, and record what became of each."""
+"""Translate another project's settings into options, and record the result for each setting."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ CONVERTERS: dict[str, dict[str, Converter]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One setting of theirs.
+    """One setting of the other project.
 
     Args:
         kind: "kept", "renamed", "converted", "without effect", "to look at", "not here" or "unknown".
-        ours: what it sets here.
-        why: why it has no effect, what to use instead, or what a conversion has done.
+        ours: the options that it sets here.
+        why: why it has no effect, what to use instead, or how it was converted.
     """
 
     key: str
@@ -45,7 +45,7 @@ class Line:
 
     @property
     def said(self) -> str:
-        """Return the setting as it is written, with secrets masked."""
+        """Return the setting as written, with secrets masked."""
         return f"{self.key}={shown(masked(self.value, self.key.rpartition('.')[2]))}"
 
 
@@ -54,8 +54,8 @@ class Translation:
     """All of a command's settings.
 
     Args:
-        defaults: what the other project takes where the command says nothing, and ours would be other; by our option.
-        settings: what the command itself sets, by our option.
+        defaults: option -> the other project's default, if the command sets none and the default here differs.
+        settings: option -> value that the command itself sets.
     """
 
     peer: str
@@ -65,7 +65,7 @@ class Translation:
 
     @property
     def problems(self) -> list[str]:
-        """Return what cannot be had here, key by key."""
+        """Return a problem for each key without an equivalent here."""
         return [f"{line.said}: {line.why}" for line in self.lines if line.kind in REFUSED]
 
     @property
@@ -83,9 +83,9 @@ class Translation:
 OWN = "an option of verl_like's own"
 CRITIC_ESTIMATORS = ("gae",)  # those that read values
 REFUSED = ("not here", "unknown")
-# What a value of another kind than the other project takes makes of a converter.
+# Errors of a converter for a value of a type that the other project does not accept.
 UNREADABLE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
-EMPTY = "to look at"  # as a variable leaves it that is set nowhere
+EMPTY = "to look at"  # the value of an unset variable
 KINDS = ("kept", "renamed", "converted", "without effect", EMPTY, *REFUSED)
 
 
@@ -94,13 +94,13 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
 
     Args:
         given: dotted key -> value, which may be a mapping or an interpolation of other keys (``${data.seed}``).
-        removed: keys that the command takes away (``~key``).
+        removed: keys that the command removes (``~key``).
 
     Raises:
-        ValueError: an interpolation of what is set nowhere.
+        ValueError: an interpolation refers to an unset key.
     """
     given = {key: value for name, value in given.items() for key in table.called(name)}
-    # What converters read beside a key that was taken away keeps its default.
+    # Converters may read a removed key, so it keeps its default for them.
     defaults = {key: value for key, value in table.defaults.items() if key not in removed or _is_converted(table, key)}
     theirs = _resolved(table, {**defaults, **given})
     own = {key for key in theirs if _is_given(key, given)}
@@ -108,7 +108,7 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
     lines |= _converted(table, theirs, own, lines)
     ours = {"defaults": _Settings(), "own": _Settings(), "verl_like": _Settings()}
     for key, line in lines.items():
-        # Whoever writes our option beside theirs means it.
+        # This project's option in a command overrides the other project's key.
         side = ours["defaults" if key not in own else "verl_like" if line.why == OWN else "own"]
         if clash := side.clash(line):
             lines[key] = replace(line, kind="not here", ours={}, why=clash)
@@ -185,7 +185,7 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
             for key in own & set(keys):
                 found[key] = Line(key=key, value=theirs[key], kind=EMPTY if empty else "not here", why=why)
             continue
-        makers = [key for key in keys if key in own] or keys  # what the command sets makes it, if it sets any
+        makers = [key for key in keys if key in own] or keys  # keys of the command come first, if there are any
         shares = _shares(made.settings, makers)
         into = ", ".join(made.settings)
         for key in keys:
@@ -265,7 +265,7 @@ def _may_be_empty(option: str) -> bool:
 
 
 def _fitting(option: str, value: Any) -> Any:
-    """Convert the value to the option's type where that does not change its meaning."""
+    """Convert the value to the option's type if that keeps its meaning."""
     known = option_at(option)
     if known is None or known.name != option:
         return value

@@ -1,4 +1,4 @@
-"""verl's keys of which several make one of ours, or whose numbers mean something else."""
+"""Converters for verl keys that have no direct equivalent, or whose numbers have another meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Theirs = Mapping[str, Any]
 
 
 def overlong_prompts(theirs: Theirs) -> Converted:
-    """``truncation=left`` keeps the end of a prompt, which is what ``truncate`` does."""
+    """Convert ``truncation``; ``left`` keeps the end of a prompt, like ``truncate`` here."""
     truncation = theirs["data.truncation"]
     if truncation not in ("error", "left", "right", "middle"):
         raise ValueError(f"truncation is {truncation}, but verl has error, left, right and middle")
@@ -63,7 +63,7 @@ def betas(theirs: Theirs) -> Converted:
 
 
 def warmup(theirs: Theirs) -> Converted:
-    """verl's schedule counts steps of training, ours updates of the optimiser."""
+    """Convert warm-up from training steps in verl to optimiser updates."""
     found: dict[str, Any] = {}
     roles = (
         ("actor_rollout_ref.actor.optim", "actor.optim", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs"),
@@ -80,7 +80,7 @@ def warmup(theirs: Theirs) -> Converted:
 
 
 def token_budgets(theirs: Theirs) -> Converted:
-    """The tokens of a forward pass: as given, or rows times the longest row."""
+    """Return the tokens of a forward pass: the given budget, or rows times the longest row."""
     longest = int(theirs["data.max_prompt_length"]) + int(theirs["data.max_response_length"])
     roles = {
         "actor": (f"{ACTOR}.use_dynamic_bsz", f"{ACTOR}.ppo_max_token_len_per_gpu", f"{ACTOR}.ppo_micro_batch_size"),
@@ -100,11 +100,11 @@ def token_budgets(theirs: Theirs) -> Converted:
     num_gpus = int(theirs["trainer.n_gpus_per_node"]) * int(theirs["trainer.nnodes"])
     for role, (is_dynamic, tokens, rows) in roles.items():
         micro_batch = theirs.get(f"{rows}_per_gpu")
-        if not micro_batch and theirs.get(rows):  # of all ranks that have rows of their own together
+        if not micro_batch and theirs.get(rows):  # total of all ranks with different rows
             sharing = theirs.get(f"{rows.rpartition('.')[0]}.ulysses_sequence_parallel_size") or 1
             micro_batch = max(1, int(theirs[rows]) * int(sharing) // num_gpus)
         if role == "actor" and not micro_batch and not theirs.get(is_dynamic):
-            # The pass of old log-probs is the actor's own: since 0.9 its engine is given both budgets.
+            # The actor computes the old log-probs; since 0.9 its engine gets both budgets.
             is_dynamic, tokens = f"{ROLLOUT}.log_prob_use_dynamic_bsz", f"{ROLLOUT}.log_prob_max_token_len_per_gpu"
             micro_batch = theirs.get(f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu")
             if not micro_batch and theirs.get(f"{ROLLOUT}.log_prob_micro_batch_size"):
@@ -138,7 +138,7 @@ def reward_function(theirs: Theirs) -> Converted:
 
 
 def reward_kwargs(theirs: Theirs) -> Converted:
-    """What verl gives to its reward manager, of which ``batch`` passes all on to the function."""
+    """Convert the arguments of verl's reward manager; ``batch`` passes all of them to the function."""
     found: dict[str, Any] = {}
     for section in ("reward.reward_kwargs.", "reward_model.reward_kwargs."):
         for key, value in theirs.items():
@@ -149,7 +149,7 @@ def reward_kwargs(theirs: Theirs) -> Converted:
 
 
 def max_resp_len(theirs: Theirs) -> Converted:
-    """The length at which the over-long penalty is whole; here that is always the longest response."""
+    """Check the length with the full over-long penalty, which is always the longest response here."""
     longest = theirs["data.max_response_length"]
     for section in ("reward.reward_kwargs", "reward_model.reward_kwargs"):
         wanted = theirs.get(f"{section}.max_resp_len")
@@ -169,7 +169,7 @@ def reward_model(theirs: Theirs) -> Converted:
 
 
 def token_level_loss(theirs: Theirs) -> Converted:
-    """As the first DAPO recipe called it."""
+    """Convert the name that the first DAPO recipe used."""
     is_on = theirs[f"{ACTOR}.use_token_level_loss"]
     return Converted({"actor.loss_aggregation": "token-mean" if is_on else "seq-mean-token-mean"})
 
@@ -196,7 +196,7 @@ def object_store(theirs: Theirs) -> Converted:
 
 
 def gpg_loss(theirs: Theirs) -> Converted:
-    """As verl called it before its losses had names."""
+    """Convert the name that verl used before its losses had names."""
     return Converted({"actor.policy_loss": "gpg"} if theirs[f"{ACTOR}.use_gpg_loss"] else {})
 
 
@@ -219,13 +219,13 @@ def max_num_gen_batches(theirs: Theirs) -> Converted:
 
 
 def output_dir(theirs: Theirs) -> Converted:
-    """A run's folder is output_dir/experiment_name here."""
+    """Convert the run's folder, which is output_dir/experiment_name here."""
     folder = without_name(theirs["trainer.default_local_dir"], theirs["trainer.experiment_name"])
     return Converted({"trainer.output_dir": folder}, "the run's folder is the experiment's name in it")
 
 
 def remote_dir(theirs: Theirs) -> Converted:
-    """As of output_dir; there a path without a scheme is one of HDFS."""
+    """Convert like ``output_dir``; a path without a scheme is on HDFS."""
     kind, _, folder = (theirs["trainer.default_hdfs_dir"] or "").rpartition("://")
     if not folder:
         return Converted({"trainer.remote_dir": ""})
@@ -245,7 +245,7 @@ def resume(theirs: Theirs) -> Converted:
 
 
 def saved_samples(theirs: Theirs) -> Converted:
-    """Folders of all responses there, and a number of validation's in the trackers; one number of both here."""
+    """Convert verl's folders of all responses and its number of validation samples into one number."""
     if any(theirs.get(f"trainer.{name}_data_dir") for name in ("rollout", "validation")):
         return Converted({"trainer.num_samples_to_save": -1}, "all responses are in samples/ of the run's folder")
     if number := theirs.get("trainer.log_val_generations"):

@@ -1,4 +1,4 @@
-"""verl's corrections for what the engine's log-probs are off, whose names and meanings changed with its versions."""
+"""Converters for verl's rollout corrections, whose names and meanings differ between its versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Theirs = Mapping[str, Any]
 
 
 def importance_weights(theirs: Theirs) -> Converted:
-    """As of 0.6.1; as of 0.6.0, whose threshold alone only measured; and the cap before those."""
+    """Convert the weights of 0.6.1 and 0.6.0 (where the threshold alone only measures), and the earlier cap."""
     if (cap := theirs.get("actor_rollout_ref.actor.tis_imp_ratio_cap") or 0) > 0:
         return Converted({f"{CORRECTION}.level": "token", f"{CORRECTION}.upper": cap})
     if theirs.get("algorithm.rollout_is") and (upper := theirs.get("algorithm.rollout_is_threshold")) is not None:
@@ -37,7 +37,7 @@ def importance_weights(theirs: Theirs) -> Converted:
 
 
 def rejection(theirs: Theirs) -> Converted:
-    """Bounds of a ratio; where a name ends in k1 (0.7), of the ratio's inverse, as ``lower_upper``."""
+    """Convert bounds of a ratio; names ending in k1 (0.7) bound the inverse ratio, as ``lower_upper``."""
     name = theirs.get(f"{CORRECTION}.rollout_rs")
     if not name:
         return Converted({f"{CORRECTION}.rejection": "off"})

@@ -1,7 +1,7 @@
-"""Read launch scripts as bash reads them, without running anything.
+"""Read launch scripts like bash, without running anything.
 
-What only a running shell would know stays in the words as it is written, and a note says so: what most commands print,
-which files there are. A command that would run is taken to succeed.
+Values that only a running shell knows, such as the output of most commands or the existence of files, remain in the
+words as written, with a note. Commands are assumed to succeed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LONGEST_SCRIPT = 200_000
 class Script:
     """Lists the commands that a script would run.
 
-    ``commands`` are the words of every simple command that is reached, in order, builtins such as ``export`` included;
-    calls of functions are replaced by what these run, and assignments in front of a command are none of its words.
-    ``inside`` are those of each ``$(...)`` that only running it would tell.
-    ``variables`` are those that are set at the end, by the environment or the script; arrays are not among them.
-    ``notes`` are sentences with lines on what could not be known.
+    ``commands`` are the words of every simple command reached, in sequence, including builtins such as ``export``.
+    Function calls are replaced by the commands in the function, and assignments before a command are not included.
+    ``inside`` are the commands in each ``$(...)`` with unknown output.
+    ``variables`` are those set at the end, by the environment or the script, without arrays.
+    ``notes`` are sentences with line numbers on unknown values.
     """
 
     commands: list[list[str]]
@@ -47,11 +47,11 @@ def read_script(
     """Read a script as if it were called by ``path`` with ``arguments`` in ``environment``.
 
     Args:
-        passes_exits: go on after ``exit``, to what would run where whatever the script looks for is found.
-        budget: what is spent on the script already, where it is read again.
+        passes_exits: continue after ``exit``, as if all checks of the script succeeded.
+        budget: the budget of an earlier reading of the same script.
 
     Raises:
-        ValueError: bash could not read it either, or it does more than a script that launches a run.
+        ValueError: the syntax is invalid in bash, or the script does more than launch a run.
     """
     if len(text) > _LONGEST_SCRIPT:
         raise ValueError(

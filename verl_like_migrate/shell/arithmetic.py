@@ -17,7 +17,7 @@ _Number = Callable[[], int]
 
 
 def whole_number(text: str) -> int | None:
-    """Return the integer that a text of ASCII digits is; None for any other text, and beyond 64 bits."""
+    """Return the integer that a text of ASCII digits represents; None for other texts, and beyond 64 bits."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
 
 
@@ -34,7 +34,7 @@ def _power(left: int, right: int) -> int:
     return int(left**right)
 
 
-# From what binds least to what binds most.
+# From lowest to highest precedence.
 _OPERATIONS: list[dict[str, Callable[[_Number, _Number], int]]] = [
     {"||": lambda a, b: int(bool(a() or b()))},
     {"&&": lambda a, b: int(bool(a() and b()))},
@@ -67,7 +67,7 @@ _BINARY = {sign: operation for level in _OPERATIONS for sign, operation in level
 
 
 class Arithmetic:
-    """An expression between ``((`` and ``))``. Variables are read and written by name; their texts are expressions."""
+    """An expression between ``((`` and ``))``. Variables are read and written by name; their values are expressions."""
 
     def __init__(self, text: str, read: Callable[[str], str], write: Callable[[str, str], None]) -> None:
         self._read = read
@@ -83,10 +83,10 @@ class Arithmetic:
         self._tokens.reverse()
 
     def value(self) -> int:
-        """Compute.
+        """Return the value of the expression.
 
         Raises:
-            UnknownError: it depends on something unknown, or is no calculation.
+            UnknownError: it depends on an unknown value, or is no valid expression.
         """
         result = self._list()() if self._tokens else 0
         if self._tokens:
@@ -121,7 +121,7 @@ class Arithmetic:
             return self._unary()
         left = self._binary(level + 1)
         while sign := self._next(*_OPERATIONS[level]):
-            # A power takes all of what follows: 2**3**2 is 2**9.
+            # Powers associate to the right: 2**3**2 is 2**9.
             right = self._binary(level if sign == "**" else level + 1)
             left = (lambda a, b, operation: lambda: _wrapped(operation(a, b)))(left, right, _BINARY[sign])
         return left

@@ -1,4 +1,4 @@
-"""Limit what reading one script may cost; a launch script needs a hundredth of it."""
+"""Limits on the cost of reading one script; a launch script needs about a hundredth."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Spent(Exception):
 
 @dataclass(slots=True)
 class Budget:
-    """Counts what all shells and readings of a script have used so far."""
+    """Counts steps and characters over all shells and readings of a script."""
 
     steps: int = 0
     characters: int = 0
 
     def step(self, line: int) -> None:
-        """Count a command or an operation of a calculation.
+        """Count a command or an arithmetic operation.
 
         Raises:
             Spent: there were too many.
@@ -33,7 +33,7 @@ class Budget:
             )
 
     def text(self, characters: int) -> None:
-        """Count characters that are made.
+        """Count produced characters.
 
         Raises:
             Spent: there were too many.

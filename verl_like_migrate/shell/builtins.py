@@ -18,7 +18,7 @@ from verl_like_migrate.shell.words import assign, assigned_text, fields, split
 
 
 class ExitStatus(Enum):
-    """How a command ends. One that ``RAN`` counts as a success after ``&&`` and ``||``, but decides no ``if``."""
+    """The status of a command. ``RAN`` counts as success before ``&&`` and ``||``, but decides no ``if``."""
 
     TRUE = "true"
     FALSE = "false"
@@ -39,7 +39,7 @@ class ExitStatus(Enum):
 def declare(node: Simple, state: State) -> list[str]:
     """Run ``export``, ``local`` and the like; return the expanded words."""
     command, flags = node.words[0].text, ""
-    # All words are expanded before the first of them assigns anything.
+    # All words are expanded before the first assignment.
     expanded: list[tuple[Word | None, str]] = []
     for written in node.words[1:]:
         if ASSIGNMENT.match(written.text):
@@ -67,7 +67,7 @@ def declare(node: Simple, state: State) -> list[str]:
 
 
 def _shown(word: Word) -> str:
-    """Return ``name=`` of an assignment, and the whole text of an array's."""
+    """Return ``name=`` of an assignment, and the whole text of an array assignment."""
     match = ASSIGNMENT.match(word.text)
     assert match, f"{word.text} assigns nothing"
     return match[0] if word.items is None else f"{match[0]}({' '.join(item.text for item in word.items)})"
@@ -187,7 +187,7 @@ def _mapfile(words: list[str], node: Simple, state: State) -> ExitStatus:
 def _unknown(names: list[str], node: Simple, state: State) -> ExitStatus:
     for name in names:
         state.put(name, f"{UNKNOWN}${name}")
-    # An assignment may stand in front of the command.
+    # Assignments may precede the command.
     command = next(word.text for word in node.words if not ASSIGNMENT.match(word.text))
     state.note(node.line, f"what {command} puts into {' '.join(names)} is not known")
     return ExitStatus.RAN

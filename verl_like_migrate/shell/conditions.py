@@ -25,7 +25,7 @@ _UNARY = re.compile(r"-[a-zA-Z]")
 
 
 class Operand(NamedTuple):
-    """A word of ``[[ ]]`` that is no operator: its value, and what it means on the right of a comparison."""
+    """A word of ``[[ ]]`` that is no operator: its value, and its pattern on the right of a comparison."""
 
     text: str
     expression: str
@@ -38,11 +38,11 @@ def holds(
 
     Args:
         words: texts, and for ``[[ ]]`` an ``Operand`` for each word that is no operator.
-        number: the value of a calculation.
-        is_set: whether there is a variable of that name.
+        number: returns the value of an arithmetic expression.
+        is_set: returns whether a variable is set.
 
     Raises:
-        ValueError: it is no condition.
+        ValueError: the words are no condition.
     """
     return _Reading(words, number, is_set).answer()
 
@@ -56,7 +56,7 @@ class _Reading:
         self._is_set = is_set
 
     def answer(self) -> bool | None:
-        # `[ ]` does not hold; nothing is no condition for `[[ ]]`, which its reader refuses.
+        # `[ ]` is false; the parser refuses an empty `[[ ]]`.
         answer = self._or() if self._words else False
         if self._words:
             raise ValueError(f"found {_text(self._words[0])} in a condition, expected its end")
@@ -115,7 +115,7 @@ class _Reading:
         if UNKNOWN in left + right or sign in _FILES:
             return None
         if sign in _NUMBERS:
-            # [ takes numbers alone and fails on anything else; [[ takes calculations.
+            # [ accepts only numbers and fails on other texts; [[ accepts expressions.
             if isinstance(word, str) and not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
                 return False
             try:

@@ -24,7 +24,7 @@ _TextOrList = TypeVar("_TextOrList", str, list[str])
 
 
 class Fragment(NamedTuple):
-    """A part of a word as it is after expansion; ``splits`` where white space in it ends the word."""
+    """An expanded part of a word; ``splits`` if white space in it ends the word."""
 
     text: str
     is_quoted: bool
@@ -36,7 +36,7 @@ BREAK = Fragment("", False)
 
 
 class Expansion:
-    """Expands the words of one line by the state of a shell, which ``${name:=text}`` and ``$((name++))`` change."""
+    """Expands the words of one line; ``${name:=text}`` and ``$((name++))`` change the state of the shell."""
 
     def __init__(self, state: State, line: int) -> None:
         self.state = state
@@ -58,7 +58,7 @@ class Expansion:
         return found
 
     def text(self, text: str, *, quoted: bool = False) -> str:
-        """Expand a text to one text, as on the right of an assignment."""
+        """Expand a text without splitting, as on the right of an assignment."""
         return "".join(" " if fragment is BREAK else fragment.text for fragment in self.fragments(text, quoted=quoted))
 
     def expression(self, text: str) -> str:
@@ -69,7 +69,7 @@ class Expansion:
         """Evaluate an arithmetic expression.
 
         Raises:
-            UnknownError: it has none, or one that only a running shell knows.
+            UnknownError: it has no value, or one that only a running shell knows.
         """
         expanded = self.text(text, quoted=True)
         if UNKNOWN in expanded:
@@ -130,7 +130,7 @@ class Expansion:
         return Fragment(text.rstrip("\n"), quoted, splits=not quoted)
 
     def _unknown(self, source: str, why: str) -> Fragment:
-        """Keep the source of an unknown value in its place, without ``${``, which means names of settings."""
+        """Return the source of an unknown value as its text, without ``${``, which would refer to settings."""
         self.state.note(self.line, f"{' '.join(source.split())} {why}; its own text stands in its place")
         return Fragment(UNKNOWN + source.replace("\\\n", "").replace("${", "{"), is_quoted=True)
 
@@ -217,7 +217,7 @@ class Expansion:
         ]
 
     def _changed(self, values: list[str], operation: str, *, name: str, is_list: bool) -> list[str]:
-        """Apply the operation after a name to its values; unknown ones stay unchanged."""
+        """Apply the operation after a name to its values; unknown values are unchanged."""
         if not operation:
             return values
         if operation[0] == ":":

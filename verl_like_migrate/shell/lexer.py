@@ -17,7 +17,7 @@ ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[([^]]*)\])?(\+?)=")
 
 
 class Word(NamedTuple):
-    """A word with its quotes; that of an array ends with ``=`` and has what stands in parentheses as ``items``."""
+    """A word with its quotes; an array assignment ends with ``=`` and has the parenthesised words as ``items``."""
 
     text: str
     line: int
@@ -28,7 +28,7 @@ def after(text: str, at: int, *, quoted: bool = False) -> int:
     """Return the end of the unit at ``at``: a quotation, an expansion, an escaped sign, or a single sign.
 
     Raises:
-        ValueError: it does not end.
+        ValueError: the unit has no end.
     """
     sign, two = text[at], text[at : at + 2]
     if sign == "\\":
@@ -76,7 +76,7 @@ def closing(text: str, at: int, sign: str, *, quoted: bool = False) -> int:
 
 
 class Lexer:
-    """Steps through a script over blanks, signs and words."""
+    """Steps through a script by blanks, signs and words."""
 
     def __init__(self, text: str, first_line: int) -> None:
         self.text = text
@@ -134,7 +134,7 @@ class Lexer:
             self.blank(in_array=in_array)
 
     def document(self, sign: str, end: Word, given: list[Word]) -> None:
-        """Read a here-document as one word in quotes; which ones depends on whether its end was quoted."""
+        """Read a here-document as one word in quotes; the kind of quotes depends on whether its end was quoted."""
         name, line, text = re.sub(r"[\\'\"]", "", end.text), self.line(), ""
         while self.at < len(self.text):
             found = self.text[self.at : (self.text + "\n").find("\n", self.at)]
@@ -184,7 +184,7 @@ class Lexer:
             found.append(self.word())
 
     def redirections(self, given: list[Word]) -> None:
-        """Skip blanks and redirections; what ``<<`` and ``<<<`` give to read is added to ``given``."""
+        """Skip blanks and redirections; append the input of ``<<`` and ``<<<`` to ``given``."""
         self.blank()
         while match := _REDIRECTION.match(self.text, self.at):
             self.at = match.end()

@@ -42,7 +42,7 @@ def _dirname(words: list[str], node: Simple, state: State) -> str | None:
 
 
 def _realpath(words: list[str], node: Simple, state: State) -> str | None:
-    """A link would lead elsewhere: whether there is one shows on the machine that runs the script."""
+    """Return the absolute path, assuming no symbolic links, which depend on the machine that runs the script."""
     paths = [word for word in words if word not in ("-f", "-e", "-m", "-s", "--")]
     if len(paths) != 1 or paths[0].startswith("-") or "PWD" not in state.variables:
         return None
@@ -67,7 +67,7 @@ def _printf(words: list[str], node: Simple, state: State) -> str | None:
 
 
 def _cat(words: list[str], node: Simple, state: State) -> str | None:
-    """Only a here-document is known without reading a file."""
+    """Return the here-document; None for a file, which is not read."""
     return Expansion(state, node.line).text(node.given[-1].text) if node.given and not words else None
 
 

@@ -16,9 +16,9 @@ def pattern(parts: Parts) -> str:
     """Return the regular expression of ``*``, ``?`` and ``[...]``; quoted parts match literally.
 
     Raises:
-        UnknownError: it has alternatives, ``@(a|b)``.
+        UnknownError: the pattern has alternatives, ``@(a|b)``.
     """
-    pieces: list[list[str]] = [[]]  # what stands between the stars
+    pieces: list[list[str]] = [[]]  # the parts between stars
     for text, is_quoted in parts:
         if not is_quoted and re.search(r"[?*+@!]\(", text):
             raise UnknownError(f"the pattern {text} has alternatives")
@@ -39,7 +39,7 @@ def pattern(parts: Parts) -> str:
     first, *between = map("".join, pieces)
     if not between:
         return first
-    # All but the last star may take as little as they can and never more: so nothing is tried again and again.
+    # Every star except the last matches as little as possible, atomically, which avoids backtracking.
     return f"{first}{''.join(f'(?>.*?{piece})' for piece in between[:-1] if piece)}.*{between[-1]}"
 
 

@@ -1,4 +1,4 @@
-"""Walk through a script as bash would. Nothing is run; commands are recorded instead."""
+"""Walk through a script like bash, recording commands instead of running them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OPERATOR = re.compile(r"[=!]?=|=~|[<>!()]|&&|\|\||-[a-zA-Z]{1,2}")
 
 
 class _Left(Exception):
-    """Something is left before its end, by ``break``, ``continue``, ``return`` or ``exit``."""
+    """``break``, ``continue``, ``return`` or ``exit`` leaves a block before its end."""
 
     def __init__(self, word: str, line: int, number: int) -> None:
         self.word, self.line, self.number = word, line, number
@@ -66,7 +66,7 @@ def substituted(state: State, source: str, line: int) -> str | None:
         walk.printed = None
     if len(state.notes) == noted and walk.printed is not None:
         return walk.printed
-    for note in list(state.notes)[noted:]:  # of what stays as it is written
+    for note in list(state.notes)[noted:]:  # notes on a substitution that stays as written
         del state.notes[note]
     state.inside += walk.commands
     return None
@@ -75,7 +75,7 @@ def substituted(state: State, source: str, line: int) -> str | None:
 class Walk:
     """One walk: ``commands`` grows while :meth:`block` goes from node to node.
 
-    ``printed`` is what these commands print, None where only running them would tell.
+    ``printed`` is the output of these commands; None if it is unknown without running them.
     """
 
     def __init__(self, state: State, *, passes_exits: bool = False) -> None:
@@ -105,7 +105,7 @@ class Walk:
         status, left_out = ExitStatus.TRUE, False
         for sign, pipeline in chain.links:
             if status is ExitStatus.UNDECIDED:
-                # Behind `a && b ||`, which is an if with an else, the latter is taken; behind `a ||` nothing is.
+                # `a && b || c` is an if with an else, whose else is taken; after `a ||` nothing is.
                 goes_on = sign == "||" and left_out
                 left_out = sign == "&&"
                 if not goes_on:
@@ -200,7 +200,7 @@ class Walk:
         if name in ("source", "."):
             self.state.note(line, f"{' '.join(texts)} is not read; give what it sets in the environment")
         if (script := _script_of_shell(texts)) is not None and (tree := self._evaluated(script, line)) is not None:
-            with suppress(_Left):  # which leaves that shell alone
+            with suppress(_Left):  # leaves only that shell
                 return self.block(tree)
         return ExitStatus.RAN
 
@@ -266,7 +266,7 @@ class Walk:
         return self._branch(node.otherwise, is_sure=is_sure)
 
     def _branch(self, body: list[Chain], *, is_sure: bool) -> ExitStatus:
-        """A branch that bash may not take does not end the script."""
+        """Walk through a branch; one that bash may not take does not end the script."""
         try:
             return self.block(body)
         except _Left as left:

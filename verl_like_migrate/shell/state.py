@@ -17,24 +17,24 @@ class State:
     """Variables and arrays by name; a name is in one of the two.
 
     Args:
-        substitute: what ``$(source)`` on a line stands for; None where only running it would tell.
-        path: the script's own, its ``$0``; empty where it is not known.
+        substitute: returns the output of ``$(source)`` on a line; None if it is unknown without running it.
+        path: the script's path, ``$0``; empty if unknown.
     """
 
     variables: dict[str, str]
     arguments: list[str]
     substitute: Callable[[State, str, int], str | None]
     path: str = ""
-    inside: list[list[str]] = field(default_factory=list)  # commands of what only running would tell
+    inside: list[list[str]] = field(default_factory=list)  # commands in substitutions with unknown output
     arrays: dict[str, dict[str, str]] = field(default_factory=dict)  # the keys of most arrays are numbers
     keyed: set[str] = field(default_factory=set)  # names of arrays whose keys are words
     scopes: list[dict[str, tuple[str | None, dict[str, str] | None, bool]]] = field(default_factory=list)
     status: str = "0"
-    notes: dict[str, None] = field(default_factory=dict)  # a note is made once, and they are in order
+    notes: dict[str, None] = field(default_factory=dict)  # an ordered set
     budget: Budget = field(default_factory=Budget)
 
     def note(self, line: int, sentence: str, *, once: bool = False) -> None:
-        """Add a sentence for the user, unless it is there; if ``once``, of whatever line."""
+        """Add a note for the user, unless it exists on this line, or with ``once`` on any line."""
         if not once or not any(note.endswith(f": {sentence}") for note in self.notes):
             note = f"line {line}: {sentence}"
             self.budget.text(len(note) if note not in self.notes else 0)
@@ -58,7 +58,7 @@ class State:
         )
 
     def restore(self, earlier: State) -> None:
-        """Go back to what a copy holds, notes aside."""
+        """Restore the state of a copy, except notes."""
         self.variables, self.arguments, self.arrays = earlier.variables, earlier.arguments, earlier.arrays
         self.keyed, self.scopes, self.status = earlier.keyed, earlier.scopes, earlier.status
 
@@ -81,7 +81,7 @@ class State:
         return self.variables.get(name) if key == "0" else None
 
     def elements(self, name: str) -> dict[str, str]:
-        """Return all elements by key, in order."""
+        """Return all elements by key, in the array's sequence."""
         if name in "@*":
             return {str(number): text for number, text in enumerate(self.arguments, 1)}
         if name in self.keyed:
@@ -94,7 +94,7 @@ class State:
         """Set a variable, or an element of an array.
 
         Raises:
-            ValueError: a text so long that the script does something else than launch a run.
+            ValueError: the text is longer than any in a launch script.
         """
         if len(text) > _LONGEST_TEXT:
             raise ValueError(
@@ -115,20 +115,20 @@ class State:
         self.arrays[name] = dict(elements)
 
     def forget(self, name: str) -> None:
-        """Unset."""
+        """Unset a variable or an array."""
         self.variables.pop(name, None)
         self.arrays.pop(name, None)
         self.keyed.discard(name)
 
     def make_local(self, name: str) -> None:
-        """Keep what a name stands for until the end of the innermost scope; without one it stays set."""
+        """Save a name's value, to be restored at the end of the innermost scope, if there is one."""
         if self.scopes:
             kept = (self.variables.get(name), self.arrays.get(name), name in self.keyed)
             self.scopes[-1].setdefault(name, kept)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Names that are made local within are as before afterwards."""
+        """Open a scope; at its end, names made local in it get their earlier values back."""
         depth = len(self.scopes)
         self.scopes.append({})
         try:

@@ -32,7 +32,7 @@ def parse(text: str, *, first_line: int = 1) -> tuple[list[Chain], list[str]]:
     """Parse a script; return its commands, and notes on likely mistakes.
 
     Raises:
-        ValueError: bash could not read it either.
+        ValueError: the syntax is invalid in bash.
     """
     parser = _Parser(text, first_line)
     return parser.block("script", first_line), parser.notes
@@ -49,7 +49,7 @@ class _Parser(Lexer):
         return self.sign() in closers or self.keyword() in closers
 
     def take(self, *expected: str, opened: str, line: int) -> str:
-        """Go past one of the keywords or signs that a command needs here."""
+        """Consume one of the expected keywords or signs."""
         self.newlines()
         if not self.sees(*expected):
             raise self.wrong(f"{' or '.join(expected)} for the {opened} of line {line}")
@@ -204,7 +204,7 @@ class _Parser(Lexer):
         body = self.body("for", line)
         if len(parts) != 3:
             raise ValueError(f"line {line}: found {len(parts)} parts in for ((...)), expected 3. Separate them by ;")
-        parts[1] = parts[1].strip() or "1"  # no condition is one that always holds
+        parts[1] = parts[1].strip() or "1"  # an empty condition always holds
         first, condition, step = ([_chain(Calculation(part, line), line)] for part in parts)
         return Enclosed([*first, _chain(Loop(condition, body, step, line), line)], is_subshell=False)
 

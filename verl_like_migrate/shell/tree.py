@@ -8,7 +8,7 @@ from verl_like_migrate.shell.lexer import Word
 
 
 class Simple(NamedTuple):
-    """A simple command, and the texts that ``<<`` and ``<<<`` give it to read."""
+    """A simple command, and its input by ``<<`` and ``<<<``."""
 
     words: list[Word]
     line: int
@@ -45,14 +45,14 @@ class Chain(NamedTuple):
 
 
 class Enclosed(NamedTuple):
-    """``{ ... }`` and ``( ... )``; the latter is a subshell, which forgets what it assigns."""
+    """``{ ... }`` and ``( ... )``; the latter is a subshell, whose assignments are local."""
 
     body: list[Chain]
     is_subshell: bool
 
 
 class Branching(NamedTuple):
-    """``if``: conditions and bodies in order, and the body of ``else``."""
+    """``if``: a list of conditions and bodies, and the body of ``else``."""
 
     branches: list[tuple[list[Chain], list[Chain]]]
     otherwise: list[Chain]
@@ -83,7 +83,7 @@ class Case(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """Patterns, what is done where one fits, and the sign that ends it."""
+    """Patterns of a ``case``, the body, and the sign that ends it."""
 
     patterns: list[Word]
     body: list[Chain]

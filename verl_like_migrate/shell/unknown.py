@@ -1,8 +1,8 @@
 """Values that only a running shell knows."""
 
-# Stands before the source of what is not known, wherever that travels; bash has no text with this sign in it.
+# Prefix of the source of an unknown value; text in bash cannot contain this character.
 UNKNOWN = "\0"
 
 
 class UnknownError(Exception):
-    """A value that is known only when the script runs, or an error there."""
+    """The value is known only when the script runs, or its computation fails there."""

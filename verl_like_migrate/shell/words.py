@@ -17,7 +17,7 @@ _MOST_WORDS = 10_000
 
 
 def fields(word: Word, state: State) -> list[str]:
-    """Return the words that a command gets for one that is written: none, one or several."""
+    """Return the words that a command receives for a written word: none, one or several."""
     found: list[str] = []
     state.budget.text(len(word.text))
     for text in braces(word.text):
@@ -67,13 +67,13 @@ def split(fragments: list[Fragment], separators: str) -> list[str]:
     """Split an expansion into words at white space and other separators."""
     found: list[str] = []
     current: str | None = None
-    was_space = False  # of one word's end, white space and one other separator are one
+    was_space = False  # white space next to another separator counts as one separator
     for fragment in fragments:
         if fragment is BREAK and current is not None:
             found.append(current)
             current = None
         if not fragment.splits:
-            # What is quoted makes a word even if it is empty.
+            # A quoted text makes a word even if it is empty.
             current = (current or "") + fragment.text if fragment.text or fragment.is_quoted else current
             continue
         for sign in fragment.text:
