@@ -1,4 +1,4 @@
-"""The table of metrics: a file of rows for each area, and what is asked of the table."""
+"""Table of metrics: one file of rows per area, and functions that query the table."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from verl_like.telemetry.metrics.metric import Metric
 
 ACTOR: tuple[Metric, ...] = (
-    Metric("actor/loss", "", "The whole loss: policy loss + KL term - entropy bonus.", "update"),
-    Metric("actor/policy_loss", "", "The policy loss alone.", "update"),
+    Metric("actor/loss", "", "Total loss: policy loss + KL term - entropy bonus.", "update"),
+    Metric("actor/policy_loss", "", "Policy loss alone.", "update"),
     Metric(
         "actor/kl_loss",
         "nats",
@@ -16,45 +16,44 @@ ACTOR: tuple[Metric, ...] = (
     Metric(
         "actor/entropy",
         "nats",
-        "Mean entropy per token in the update's forward; only with actor.entropy_coef.",
+        "Mean entropy per token in the update's forward pass; only with actor.entropy_coef.",
         "update",
     ),
     Metric(
         "actor/clip_frac",
         "fraction",
-        "Tokens that the clip holds; what it bounds depends on actor.policy_loss.",
+        "Tokens affected by clipping; the clipped quantity depends on actor.policy_loss.",
         "update",
     ),
-    Metric("actor/cov_frac", "fraction", "Tokens chosen by their covariance; only with clip_cov and kl_cov.", "update"),
+    Metric("actor/cov_frac", "fraction", "Tokens selected by covariance; only with clip_cov and kl_cov.", "update"),
     Metric(
-        "actor/clip_frac_dual", "fraction", "Tokens held by the dual clip; only with actor.clip_ratio_dual.", "update"
+        "actor/clip_frac_dual",
+        "fraction",
+        "Tokens affected by the dual clip; only with actor.clip_ratio_dual.",
+        "update",
     ),
     Metric("actor/ppo_kl", "nats", "KL(old actor, new actor) per token, k3 estimate.", "update"),
-    Metric("actor/ratio_mean", "", "Mean probability ratio of new to old actor; near 1 when all is well.", "update"),
+    Metric(
+        "actor/ratio_mean", "", "Mean probability ratio of new to old actor; close to 1 in a healthy run.", "update"
+    ),
     Metric("actor/grad_norm", "", "Gradient norm before clipping.", "update"),
     Metric("actor/lr", "", "Learning rate, mean over the step's updates.", "update"),
     Metric(
-        "actor/is_compiled",
-        "0 or 1",
-        "Whether the log-prob function runs compiled (actor.use_torch_compile).",
-        "update",
+        "actor/is_compiled", "0 or 1", "1 if the log-prob function is compiled (actor.use_torch_compile).", "update"
     ),
     Metric(
-        "actor/has_compiled_layers",
-        "0 or 1",
-        "Whether the decoder layers run compiled (actor.compile_layers).",
-        "update",
+        "actor/has_compiled_layers", "0 or 1", "1 if the decoder layers are compiled (actor.compile_layers).", "update"
     ),
     Metric(
         "actor/is_corrected",
         "0 or 1",
-        "Whether algorithm.rollout_correction applied; off while the gap is below its min_gap.",
+        "1 if algorithm.rollout_correction was applied; 0 while the gap is below its min_gap.",
         "update",
     ),
     Metric(
         "actor/correction_kl_k1",
         "nats",
-        "KL(engine, trainer) per token, k1 estimate; this and the following where corrected.",
+        "KL(engine, trainer) per token, k1 estimate; this and the following only if corrected.",
         "update",
     ),
     Metric("actor/correction_kl_k3", "nats", "The same, k3 estimate.", "update"),
@@ -63,23 +62,26 @@ ACTOR: tuple[Metric, ...] = (
     Metric(
         "actor/correction_log_ppl_gap_mean",
         "nats",
-        "Log perplexity of the trainer less that of the engine, mean over responses.",
+        "Log perplexity of the trainer minus that of the engine, mean over responses.",
         "update",
     ),
-    Metric("actor/correction_log_ppl_gap_abs_mean", "nats", "Mean of its absolute value.", "update"),
+    Metric("actor/correction_log_ppl_gap_abs_mean", "nats", "Mean of the absolute gap.", "update"),
     Metric("actor/correction_weight_mean", "", "Mean weight per token; rejected tokens count as 0.", "update"),
     Metric(
         "actor/correction_ess_frac",
         "fraction",
-        "Effective sample size over all tokens: 1 where all weights are equal.",
+        "Effective sample size over all tokens; 1 if all weights are equal.",
         "update",
     ),
-    Metric("actor/correction_kept_frac", "fraction", "Tokens that are learned from.", "update"),
+    Metric("actor/correction_kept_frac", "fraction", "Tokens that contribute to the update.", "update"),
     Metric("actor/correction_truncated_frac", "fraction", "Tokens whose weight was capped.", "update"),
     Metric(
-        "actor/correction_masked_frac", "fraction", "Tokens whose weight left its bounds; with mode=mask.", "update"
+        "actor/correction_masked_frac",
+        "fraction",
+        "Tokens whose weight was out of bounds; only with mode=mask.",
+        "update",
     ),
     Metric("actor/correction_rejected_frac", "fraction", "Tokens dropped by rejection.", "update"),
-    Metric("actor/correction_vetoed_frac", "fraction", "Responses dropped for one token.", "update"),
-    Metric("actor/skipped_updates", "updates", "Updates left out because the gradient norm was not finite.", "update"),
+    Metric("actor/correction_vetoed_frac", "fraction", "Responses dropped because of a single token.", "update"),
+    Metric("actor/skipped_updates", "updates", "Updates skipped because the gradient norm was not finite.", "update"),
 )

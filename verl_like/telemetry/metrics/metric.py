@@ -1,11 +1,11 @@
-"""One row of the table of metrics."""
+"""Row type of the table of metrics."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-# What a placeholder in a pattern stands for. Sources may hold slashes (openai/gsm8k).
+# Regular expressions of the placeholders in patterns. Sources may contain slashes (openai/gsm8k).
 PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "detail": r"[^/]+", "n": r"\d+"}
 _PLACEHOLDER = re.compile(r"<(\w+)>")
 

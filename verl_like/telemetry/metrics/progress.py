@@ -15,17 +15,17 @@ PROGRESS: tuple[Metric, ...] = (
     Metric(
         "checkpoint/wait_s",
         "seconds",
-        "What the run waited for a checkpoint since the line before: for copies, and for an earlier one; in no step.",
+        "Time that the run waited for copies and earlier checkpoints since the previous row; not part of a step.",
         "checkpoint",
     ),
     Metric(
         "checkpoint/write_s",
         "seconds",
-        "From its beginning to its publication, of the checkpoint that was published since the line before.",
+        "Time from start to publication of the checkpoint published since the previous row.",
         "checkpoint",
     ),
     Metric("progress/epoch", "epochs", "Passes over the training rows so far.", "step"),
-    Metric("progress/unix_s", "seconds", "When the step ended, since the first second of 1970.", "step"),
+    Metric("progress/unix_s", "seconds", "End of the step, as Unix time.", "step"),
     Metric("time/<stage>_s", "seconds", "Wall time of one stage; the stages add up to the step.", "step"),
     Metric("perf/tokens", "tokens", "Prompt and response tokens of the step, all ranks together.", "step"),
     Metric("perf/response_tokens", "tokens", "Response tokens of the step, all ranks together.", "rollout"),
@@ -36,19 +36,19 @@ PROGRESS: tuple[Metric, ...] = (
     Metric(
         "perf/update_mfu",
         "fraction",
-        "Arithmetic of the actor's update over what the GPUs' maker states; recomputed layers do not count.",
+        "FLOP/s of the actor's update over the peak that the GPUs' vendor states; recomputed layers do not count.",
         "step",
     ),
     Metric(
         "tokens/<stage>",
         "tokens",
-        "Tokens that models ran forward in a stage, all ranks together; a prompt that rows share counts once.",
+        "Tokens in forward passes of models in a stage, all ranks together; a prompt shared by rows counts once.",
         "report",
     ),
     Metric(
         "perf/update_tokens_per_s",
         "tokens/s",
-        "Tokens of the rows that the actor learnt from, once for each epoch, per second of the stage `update_actor`.",
+        "Tokens of the rows that the actor was trained on, once per epoch, per second of the stage `update_actor`.",
         "step",
     ),
 )

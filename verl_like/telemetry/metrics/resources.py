@@ -5,71 +5,81 @@ from __future__ import annotations
 from verl_like.telemetry.metrics.metric import Metric
 
 RESOURCES: tuple[Metric, ...] = (
-    Metric("balance/imbalance", "", "Tokens of the busiest rank over the mean of all ranks; 1 is even.", "balance"),
+    Metric(
+        "balance/imbalance",
+        "",
+        "Tokens of the busiest rank over the mean of all ranks; 1 is perfectly balanced.",
+        "balance",
+    ),
     Metric(
         "store/put_bytes",
         "bytes",
-        "Put into the object stores of all nodes during the step; a copy that a node pulls counts there.",
+        "Put into the object stores of all nodes during the step; a copy pulled by a node counts there.",
         "report",
     ),
     Metric(
         "store/inlined_bytes",
         "bytes",
-        "Blocks below Ray's inline limit (100 KiB), which the driver holds itself.",
+        "Blocks below Ray's inline limit (100 KiB), which the driver's process holds.",
         "report",
     ),
     Metric("store/fetched_bytes", "bytes", "Copied out of blocks by workers and read by scorers.", "report"),
     Metric(
         "store/spilled_bytes",
         "bytes",
-        "Written to disk because the object store was full; above 0, raise its size.",
+        "Written to disk because the object store was full; if above 0, raise its size.",
         "report",
     ),
     Metric(
         "store/used_bytes",
         "bytes",
-        "In use at the end of the step, all nodes; the step's columns still count.",
+        "In use on all nodes at the end of the step, including the step's columns.",
         "report",
     ),
     Metric("store/blocks", "blocks", "Blocks of the step's columns at its end.", "report"),
     Metric(
         "store/live_references",
         "references",
-        "Object references the driver holds; the same after each step, or something leaks.",
+        "Object references held by the driver; growth from step to step indicates a leak.",
         "report",
     ),
     Metric(
         "wait/<stage>_s",
         "seconds",
-        "What a worker waited on the mean since the last step: for other ranks (peer), blocks (store), work (driver).",
+        "Mean time a worker waited since the last step: for other ranks (peer), blocks (store) or work (driver).",
         "report",
     ),
     Metric(
-        "memory/rss_gib", "GiB", "Host memory of the largest worker now, mapped blocks of the store included.", "report"
+        "memory/rss_gib",
+        "GiB",
+        "Host memory of the largest worker now, including mapped blocks of the store.",
+        "report",
     ),
-    Metric("memory/peak_gib", "GiB", "The most that a worker had since the last step.", "report"),
-    Metric("memory/baseline_gib", "GiB", "What a worker had with its libraries, before it built anything.", "report"),
+    Metric("memory/peak_gib", "GiB", "Largest host memory of a worker since the last step.", "report"),
+    Metric(
+        "memory/baseline_gib", "GiB", "Host memory of a worker with its libraries, before it built anything.", "report"
+    ),
     Metric(
         "memory/planned_gib",
         "GiB",
-        "The most that `verl-like plan` expects: on a GPU of its memory, on CPU of a worker, its baseline included.",
+        "Peak expected by `verl-like plan`: GPU memory, or on CPU the memory of a worker including its baseline.",
         "report",
     ),
     Metric(
         "memory/all_rss_gib",
         "GiB",
-        "Host memory of all processes together, what they share counted each time.",
+        "Host memory of all processes together; shared memory counts once per process.",
         "report",
     ),
-    Metric("memory/device_gib", "GiB", "Accelerator memory that PyTorch has handed out, largest worker.", "report"),
-    Metric("memory/device_peak_gib", "GiB", "The most since the last step.", "report"),
+    Metric("memory/device_gib", "GiB", "Accelerator memory allocated by PyTorch, largest worker.", "report"),
+    Metric("memory/device_peak_gib", "GiB", "Peak of memory/device_gib since the last step.", "report"),
     Metric(
-        "sync/bytes", "bytes", "Weights that went into each engine; tied ones count under each of their names.", "sync"
+        "sync/bytes", "bytes", "Weights loaded into each engine; tied weights count under each of their names.", "sync"
     ),
-    Metric("sync/seconds", "seconds", "What the slowest rank took for it.", "sync"),
+    Metric("sync/seconds", "seconds", "Time of the weight sync on the slowest rank.", "sync"),
     Metric("sync/gib_per_s", "GiB/s", "`sync/bytes` per second.", "sync"),
-    Metric("sync/collectives", "", "Gathers that it took; none where each rank has all of the model.", "sync"),
+    Metric("sync/collectives", "", "Gathers during the weight sync; 0 if each rank has the whole model.", "sync"),
     Metric(
-        "sync/checksum", "", "CRC-32 of the weights that went into each engine, with `rollout.sync_checksum`.", "sync"
+        "sync/checksum", "", "CRC-32 of the weights loaded into each engine; only with `rollout.sync_checksum`.", "sync"
     ),
 )

@@ -6,39 +6,34 @@ from verl_like.telemetry.metrics.metric import Metric
 
 REWARD: tuple[Metric, ...] = (
     Metric(
-        "reward/score_mean",
-        "score",
-        "Mean of what the reward function said, over the samples it could score.",
-        "reward",
+        "reward/score_mean", "score", "Mean of the reward function's scores, over the samples that have one.", "reward"
     ),
     Metric("reward/score_min", "score", "Lowest score of the step.", "reward"),
     Metric("reward/score_max", "score", "Highest score of the step.", "reward"),
     Metric("reward/score_std", "score", "Standard deviation of the scores over the step's responses.", "reward"),
-    Metric(
-        "reward/num_failed", "rows", "Samples without a score; reward.on_failure says what they are worth.", "reward"
-    ),
-    Metric("reward/num_timeout", "rows", "Of these: past reward.timeout_s.", "reward"),
-    Metric("reward/num_crash", "rows", "Of these: their scorer process died.", "reward"),
-    Metric("reward/num_memory", "rows", "Of these: over reward.max_memory_gib.", "reward"),
+    Metric("reward/num_failed", "rows", "Samples without a score; reward.on_failure sets their value.", "reward"),
+    Metric("reward/num_timeout", "rows", "Of these: exceeded reward.timeout_s.", "reward"),
+    Metric("reward/num_crash", "rows", "Of these: the scorer process died.", "reward"),
+    Metric("reward/num_memory", "rows", "Of these: exceeded reward.max_memory_gib.", "reward"),
     Metric("reward/num_error", "rows", "Of these: the function raised or returned no score.", "reward"),
     Metric(
         "reward/unreadable",
         "rows",
-        "Responses that broke a built-in grader: scored 0, and a mistake of the grader.",
+        "Responses that made a built-in grader fail: scored 0, and a bug of the grader.",
         "reward",
     ),
     Metric(
         "reward/num_scored_alone",
         "rows",
-        "Samples of batches that failed as a whole although none was at fault; a slow detour.",
+        "Samples scored one by one because their batch failed as a whole, but no single sample did; slow.",
         "reward",
     ),
-    Metric("reward/seconds_mean", "seconds", "Mean time that scoring a sample took.", "reward"),
-    Metric("reward/seconds_max", "seconds", "Longest time that scoring a sample took.", "reward"),
+    Metric("reward/seconds_mean", "seconds", "Mean time to score a sample.", "reward"),
+    Metric("reward/seconds_max", "seconds", "Longest time to score a sample.", "reward"),
     Metric(
         "reward/<detail>/mean",
         "",
-        "Mean of a number that was reported beside the score: by a function, or one of several rewards.",
+        "Mean of a number reported in addition to the score: by a function, or one of several rewards.",
         "reward",
     ),
     Metric("reward/shaped_mean", "reward", "Mean reward after clip, scale and over-long penalty.", "reward"),
@@ -46,7 +41,7 @@ REWARD: tuple[Metric, ...] = (
     Metric(
         "reward/kl_penalty_mean",
         "reward",
-        "What the KL took from a response's reward; with algorithm.kl_coef.",
+        "Mean KL penalty subtracted from a response's reward; only with algorithm.kl_coef.",
         "advantages",
     ),
 )

@@ -8,30 +8,30 @@ ROLLOUT: tuple[Metric, ...] = (
     Metric("rollout/response_tokens_mean", "tokens", "Mean length of the responses.", "rollout"),
     Metric("rollout/response_tokens_max", "tokens", "Longest response.", "rollout"),
     Metric("rollout/prompt_tokens_mean", "tokens", "Mean length of the prompts.", "rollout"),
-    Metric("rollout/length_finish_frac", "fraction", "Responses that ran into data.max_response_length.", "rollout"),
+    Metric("rollout/length_finish_frac", "fraction", "Responses cut off at data.max_response_length.", "rollout"),
     Metric(
         "rollout/cached_prompt_tokens",
         "tokens",
-        "Prompt tokens, once for each response, that engines found in their prefix caches.",
+        "Prompt tokens found in the engines' prefix caches, counted once per response.",
         "report",
     ),
-    Metric("rollout/running_max", "requests", "Most requests that an engine ran at once.", "report"),
+    Metric("rollout/running_max", "requests", "Most requests that ran in an engine at once.", "report"),
     Metric(
         "rollout/waiting_max",
         "requests",
-        "Most requests that waited in an engine; beyond rollout.max_num_seqs, or for room in its cache.",
+        "Most requests that waited in an engine: beyond rollout.max_num_seqs, or for free KV cache.",
         "report",
     ),
     Metric(
         "rollout/preemptions",
         "requests",
-        "Requests that an engine put back for lack of room in its cache, and computes anew.",
+        "Requests that an engine preempted for lack of KV cache and computed again.",
         "report",
     ),
     Metric(
         "rollout/weight_version",
         "version",
-        "Oldest weights that any of the step's tokens were sampled from.",
+        "Version of the oldest weights that any of the step's tokens were sampled from.",
         "rollout",
     ),
     Metric(
@@ -41,21 +41,13 @@ ROLLOUT: tuple[Metric, ...] = (
         "old_log_probs",
     ),
     Metric(
-        "rollout/log_prob_diff_max",
-        "nats",
-        "Largest such difference; it jumps where the weights differ.",
-        "old_log_probs",
+        "rollout/log_prob_diff_max", "nats", "Largest such difference; it jumps if the weights differ.", "old_log_probs"
     ),
-    Metric(
-        "rollout/num_batches",
-        "batches",
-        "Batches of prompts that were drawn; only with algorithm.filter_groups.",
-        "rollout",
-    ),
+    Metric("rollout/num_batches", "batches", "Batches of prompts drawn; only with algorithm.filter_groups.", "rollout"),
     Metric(
         "rollout/signal_frac",
         "fraction",
-        "Groups with differing scores among those drawn; the others teach an estimator that compares siblings nothing.",
+        "Drawn groups whose scores differ; the others give no signal to an estimator that compares siblings.",
         "reward",
     ),
     Metric(

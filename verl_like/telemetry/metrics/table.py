@@ -1,4 +1,4 @@
-"""Every metric name once: unit, meaning and producer. ``docs/metrics.md`` is made from this table.
+"""Table of all metrics: name, unit, meaning and producer. ``docs/metrics.md`` is generated from it.
 
 python -m verl_like.telemetry.metrics > docs/metrics.md
 """
@@ -18,8 +18,8 @@ from verl_like.telemetry.metrics.reward import REWARD
 from verl_like.telemetry.metrics.rollout import ROLLOUT
 from verl_like.telemetry.metrics.validation import VALIDATION
 
-OUTSIDE_STEP = ("time/step_s", "time/validation_s")  # seconds that are no stage of a step: the whole, and what follows
-# Of the machine, and so another number when a step is taken again.
+OUTSIDE_STEP = ("time/step_s", "time/validation_s")  # not stages of a step: the whole step, and the validation after it
+# Metrics that depend on the machine: their values differ when a step is repeated.
 OF_THE_MACHINE = (
     "time/",
     "wait/",
@@ -33,7 +33,7 @@ OF_THE_MACHINE = (
     "rollout/waiting_max",
     "rollout/preemptions",
     "rollout/cached_prompt_tokens",
-    "tokens/",  # without those of a process that did not answer in time
+    "tokens/",  # excludes processes that did not answer in time
     "reward/seconds",
     "sync/seconds",
     "sync/gib_per_s",
@@ -45,7 +45,7 @@ METRICS: tuple[Metric, ...] = (*REWARD, *ROLLOUT, *ACTOR, *CRITIC, *PROMPTS, *RE
 
 
 def stages(names: Iterable[str]) -> dict[str, str]:
-    """The stages of a step among these metrics, in their order: name of the metric -> name of the stage."""
+    """Return metric name -> stage name for the stages of a step among these metrics, in the given sequence."""
     return {
         name: name.removeprefix("time/").removesuffix("_s")
         for name in names
@@ -54,15 +54,15 @@ def stages(names: Iterable[str]) -> dict[str, str]:
 
 
 def repeats(name: str) -> bool:
-    """Whether a step that is taken again finds the same number."""
+    """Return whether a repeated step reports the same value."""
     return not name.startswith(OF_THE_MACHINE)
 
 
 def check_name(name: str) -> Metric:
-    """The table's row for a metric name.
+    """Return the table's row for a metric name.
 
     Raises:
-        ValueError: for a name the table does not have, with the nearest one it has.
+        ValueError: the name is not in the table; the message suggests the nearest one.
     """
     for metric in METRICS:
         if metric.matches(name):
@@ -74,7 +74,7 @@ def check_name(name: str) -> Metric:
 
 
 def markdown() -> str:
-    """The table as a page, one section per stage name."""
+    """Return the table as a Markdown page, one section per stage name."""
     lines = [
         "# Metrics",
         "",
