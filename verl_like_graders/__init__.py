@@ -1,6 +1,6 @@
-"""Graders: functions that say how good a response is.
+"""Graders: functions that score a response.
 
-This package imports nothing of ``verl_like``, so the graders work without a run:
+This package imports nothing from ``verl_like``, so the graders work without a run:
 ``from verl_like_graders import gsm8k; gsm8k.compute_score("gsm8k", "#### 4", "4")``. In a run, :mod:`verl_like.reward`
 calls them in processes with deadlines and limits, which it can kill.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-# Names for reward.function, and values of data_source that choose a function where reward.function is empty. A source
-# that is not here is looked up by what stands before its first slash, then by how it begins (FAMILIES). Modules are
-# imported when they are chosen.
+# Names for reward.function, and values of data_source that select a function if reward.function is empty. A source that
+# is not listed is looked up by the text before its first slash, then by its prefix (FAMILIES). Modules are imported
+# when they are selected.
 GRADERS: dict[str, str] = {
     "gsm8k": "gsm8k",
     "openai/gsm8k": "gsm8k",
@@ -41,7 +41,7 @@ GRADERS: dict[str, str] = {
     "reasoning_gym": "reasoning_gym",
 }
 
-# How data sources begin that come in many names (aime2024, numina_cn_k12) -> a key of GRADERS.
+# Prefix of data sources with many names (aime2024, numina_cn_k12) -> a key of GRADERS.
 FAMILIES = {"aime": "math", "numina_": "math"}
 
 
@@ -52,5 +52,5 @@ def grader(name: str) -> Callable[..., Any]:
 
 
 def prepare(function: Callable[..., Any]) -> None:
-    """Start what the first call of a grader would wait for, if its module has a ``prepare``."""
+    """Start what a grader's first call would otherwise wait for, if its module has a ``prepare``."""
     vars(import_module(function.__module__)).get("prepare", lambda: None)()

@@ -1,14 +1,15 @@
-"""Characters that look alike become the plain one: minus signs, digits and spaces of any script."""
+"""Replace look-alike characters by the plain one: minus signs, digits and spaces of any script."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-# Hyphens and dashes that are read as a minus; a long dash is one only where a number follows at once.
+# Hyphens and dashes that are read as a minus; a long dash is one only directly before a number.
 _MINUS = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe58\ufe63\uff0d\u02d7\u2796", "-"))
 _LONG_DASH = re.compile("[\u2014\u2015](?=[\\d.$\\\\])")
-_GROUPED = re.compile("(?<![\\d.,])[1-9]\\d{0,2}(?:[\u00a0\u2009\u202f]\\d{3})+(?!\\d)")  # thousands, by narrow spaces
+# thousands, separated by narrow spaces
+_GROUPED = re.compile("(?<![\\d.,])[1-9]\\d{0,2}(?:[\u00a0\u2009\u202f]\\d{3})+(?!\\d)")
 _INVISIBLE = dict.fromkeys([*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2065), 0xFEFF, 0xAD])
 _DIGIT = re.compile(r"[^\x00-\x7f]")
 

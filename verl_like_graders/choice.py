@@ -1,4 +1,4 @@
-"""Reward for multiple-choice questions: is the letter that the response chose the right one?"""
+"""Reward for multiple-choice questions: 1 if the response chooses the right letter."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 from verl_like_graders.guard import Verdict, unreadable_is_wrong
 
-# Runs are bounded, so that no text costs more than its length.
+# Repetitions are bounded, so that matching is linear in the text's length.
 _BEFORE = r"(?:[\s*_\"'`(\[{$:]|\\[(\[]|\\(?:text|textbf|mathrm|mathbf)\s?\{){0,20}"
 _OPTION = r"(?:(?i:the\s+)?(?i:option|choice|letter|answer)\s+)?"
-# Behind a letter that might be a word (A, I) or a variable (b): nothing, a sign, or a reason.
+# After a letter that might be a word (A, I) or a variable (b): nothing, a sign, or a reason.
 _ENDS = (
     r"(?=\s*$|\s*\n|[)\]}*_\"`$,;:!?]|\s*</|\.(?![a-z])"
     r"|\s+(?:[-–—(]|(?i:because|since|as|for|which|with|due|given|by)\b))"
 )
 _NO_FORMULA = r"(?!<(?!/)|[\w'’(+=/^>]|\s*(?:[+=^>]|<(?!/))|-\w|\s*\\(?:cdot|times|frac|sqrt|in)\b)"
 _LETTER = rf"(?P<letter>(?<![\w'’])(?:[B-HJ-Z]{_NO_FORMULA}|[AIa-z]{_NO_FORMULA}{_ENDS}))"
-# "not A but": what the answer is stands behind it.
+# "not A but": the answer follows it.
 _REJECTED = r"(?:(?i:\s*\bnot)[\s*(\"']{1,5}[A-Za-z][)*\"',]{0,5}\s+(?i:but)(?:\s+(?i:rather|instead))?)?"
-# Chinese, whose words touch the letters.
+# Chinese, where words touch the letters.
 _HAN = r"\u3400-\u9fff"
 _HAN_BEFORE = r"[\s*_\"'`“‘(（\[【{$:：]{0,20}(?:选项|選項)?[\s*_\"'`“‘(（\[【{$:：]{0,20}"
 _HAN_LETTER = r"(?P<letter>(?<![A-Za-z0-9])[A-Z])(?![A-Za-z0-9'’+=^/-]|\s*[+=^])"
@@ -43,7 +43,7 @@ _STATEMENTS = tuple(
         r"(?i:is|must\s+be|would\s+be)\s+(?i:the\s+)?(?i:only\s+)?(?i:correct|right|best|answer)\b",
     )
 )
-# The last line is a letter, or ends in one that something points at.
+# The last line is a letter, or ends in one that the text points at.
 _LAST_LINE = re.compile(
     r"[\s*_\"'`(\[{$]{0,10}(?P<alone>[A-Za-z])[)\]}*_\"'`$.:!\s]{0,10}"
     r"|[\s*_\"'`(\[{$#>-]{0,10}(?i:(?:so|thus|hence|therefore)?,?\s{0,3}(?:the\s+)?(?:final\s+)?(?:option|choice|letter|answer))\s+"
@@ -52,14 +52,14 @@ _LAST_LINE = re.compile(
 )
 _ONE_LINE = re.compile(r"\s*\(?(?P<letter>[A-Z])[).:]\s.*")
 _BOLD = re.compile(r"\*\*\(?([A-Z])\)?[.:]?\*\*")
-# Right before a letter, or before what points at it: not the letter.
+# Words directly before a letter, or before the text that points at it, which negate the choice.
 _DENIED = re.compile(
     r"(?:\b(?:not|never|cannot|neither|nor)|n[’']t)\s+(?:be\s+|is\s+|pick\s+|choose\s+|select\s+|go\s+with\s+)?(?:the\s+)?"
     r"(?:option\s+|choice\s+|letter\s+|answer\s+(?:is\s+)?)?[(*\"'$]{0,5}\Z|\b(?:wrong|incorrect|false)\s+(?:answer|option|choice)\s+is\s+"
     r"[(*\"'$]{0,5}\Z",
     re.IGNORECASE,
 )
-# What a whole statement is denied or supposed by: it is not the case that, I doubt that, if; 不, 排除.
+# Words that negate a whole statement or make it a supposition: it is not the case that, I doubt that, if; 不, 排除.
 _DENIED_STATEMENT = re.compile(
     r"(?:(?:\b(?:not|never|nobody|(?<!no )(?<!not )(?<!n.t )doubt|some|others|false|wrong|incorrect|untrue"
     r"|unlikely|impossible|deny|denies|if|unless"
@@ -79,22 +79,22 @@ _HEDGE = re.compile(
 def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *, letters: str = "ABCD"
 ) -> Verdict:
-    r"""Score 1 if the response chooses the true letter.
+    r"""Score 1 if the response chooses the right letter.
 
     A letter is chosen by a statement ("The answer is (B)", "Answer: b", "\boxed{B}", "I choose B", "option B is
-    correct") or by the last line, if it is that letter or points at it ("so it must be **B**."); the last one wins.
-    Failing all, a response whose only bold letter is B, or whose one line begins with "B)" or "B.", chose it. The words
-    "A" and "I" are no letters, "A or B" is no choice.
+    correct") or by the last line, if it is that letter or points at it ("so it must be **B**."). The last choice
+    counts. Without either, a response chooses B if its only bold letter is B, or if its only line begins with "B)" or
+    "B.". The words "A" and "I" are not letters, and "A or B" is not a choice.
 
     Args:
         ground_truth: the letter, with or without brackets.
-        letters: those of the options; a response that chose another is wrong.
+        letters: the letters of the options; a response that chooses another is wrong.
 
     Returns:
-        ``score`` and ``acc`` (1 or 0), and ``pred``: the chosen letter, "" where none was.
+        ``score`` and ``acc`` (1 or 0), and ``pred``: the chosen letter, "" if there is none.
 
     Raises:
-        ValueError: for a truth that is none of the letters, or ``letters`` that are not distinct capital letters.
+        ValueError: the ground truth is not one of the letters, or ``letters`` are not distinct capital letters.
     """
     return _verdict(solution_str, _truth(ground_truth, letters))
 
@@ -103,14 +103,14 @@ def read_truth(ground_truth: Any, *, letters: str = "ABCD") -> str:
     """Return "": a letter is compared as it is.
 
     Raises:
-        ValueError: as :func:`compute_score`.
+        ValueError: as in :func:`compute_score`.
     """
     _truth(ground_truth, letters)
     return ""
 
 
 def _truth(ground_truth: Any, letters: str) -> str:
-    """Return the true letter, as a capital."""
+    """Return the ground truth as a capital letter."""
     if len(letters) < 2 or len(set(letters)) < len(letters) or not re.fullmatch("[A-Z]*", letters):
         raise ValueError(
             f"letters is {letters!r}; expected two or more distinct capital letters, such as ABCDE. Set "
@@ -134,7 +134,7 @@ def _verdict(response: str, truth: str) -> Verdict:
 
 
 def chosen_letter(text: str) -> str:
-    """Return the letter that the text settles on, as a capital, or "" if it settles on none or on several."""
+    """Return the letter that the text chooses, as a capital, or "" if it chooses none or several."""
     text = text.rstrip()
     found = [match for pattern in _STATEMENTS for match in pattern.finditer(text)]
     statement = max(found, key=lambda match: match.start("letter"), default=None)
@@ -164,7 +164,7 @@ def _is_denied_whole(text: str, start: int) -> bool:
 
 
 def _lists_letters(statement: re.Match[str], text: str) -> bool:
-    """Whether the statement's box holds several letters by themselves, as in A, B, or joins a box before it."""
+    """Return whether the statement's box holds several single letters, as in A, B, or continues a box before it."""
     box = _IN_BOX.match(text, statement.start())
     if box is None:
         return False

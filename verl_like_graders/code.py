@@ -1,4 +1,4 @@
-"""Reward for programs: does the code in the response pass the tests?"""
+"""Reward for programs: run the code in the response against tests."""
 
 from __future__ import annotations
 
@@ -32,34 +32,32 @@ def compute_score(
 ) -> dict[str, float | str]:
     """Run the last closed fenced block of Python in the response against tests.
 
-    The program runs without network, other processes, or other files than its own
-    (:mod:`verl_like_graders.programs`), and its results are compared in another process. That is no security
-    boundary against a determined attacker: where the code may be malicious, run the scorers in a container or a virtual
-    machine.
+    The program runs without network, other processes, or files other than its own (:mod:`verl_like_graders.programs`),
+    and its results are compared in another process. This is not a security boundary against a determined attacker: if
+    the code may be malicious, run the scorers in a container or a virtual machine.
 
     Args:
         ground_truth: a dict, or its JSON text. ``{"inputs": [...], "outputs": [...]}``: texts for standard input and
-            output, where white space at line ends does not count and the program must exit with 0. The same with
+            output; white space at line ends does not count, and the program must exit with 0. The same with
             ``"fn_name"``: lists of arguments and results as JSON, for a function or a method of ``Solution``; tuples
             count as lists. ``{"asserts": ...}``, a list of asserts or their text (MBPP), also with ``check(candidate)``
             and an ``"entry_point"`` (HumanEval), and with a ``"setup"`` that runs before.
-        partial: give the fraction of tests passed. Otherwise 1 or 0, and the first failure ends the testing.
-        timeout_s: longest time of one test; a program that takes longer has failed it.
-        total_timeout_s: longest time of all. Keep it a second or more below reward.timeout_s, which takes a slow
-            program for a failure of the reward and masks the response.
-        memory_mib: address space of the program, with the interpreter's.
-        tolerance: between numbers, absolutely or relatively to the expected one; 0 compares exactly.
-        allow_without_landlock: run programs on a kernel without Landlock, too, where they can read all that the user
-            can, the environment of the user's other processes with it.
+        partial: return the fraction of tests passed. Otherwise return 1 or 0 and stop at the first failure.
+        timeout_s: maximum time of one test; a slower program fails it.
+        total_timeout_s: maximum time of all tests. Keep it at least a second below reward.timeout_s, which treats a
+            slow program as a failure of the reward and masks the response.
+        memory_mib: address space of the program, including the interpreter.
+        tolerance: between numbers, absolute or relative to the expected one; 0 compares exactly.
+        allow_without_landlock: also run programs on a kernel without Landlock, where they can read everything that the
+            user can, including the environment of the user's other processes.
 
     Returns:
-        ``score``; ``acc``, 1 where all tests passed; ``num_tests``; ``num_passed``, without ``partial`` those before
-        the first failure; ``why``, the first failure; ``pred``, which is equal for equal code, and "" where there is
-        none.
+        ``score``; ``acc``, 1 if all tests passed; ``num_tests``; ``num_passed``, without ``partial`` only those before
+        the first failure; ``why``, the first failure; ``pred``, equal for equal code, and "" if there is no code.
 
     Raises:
-        ValueError: for a ground truth that is no tests, options that are none, or a machine on which no program can be
-            confined, or not as far as the options ask.
+        ValueError: the ground truth does not describe tests, an option is invalid, or this machine cannot confine
+            programs as far as the options require.
     """
     for name, value in {"timeout_s": timeout_s, "total_timeout_s": total_timeout_s, "memory_mib": memory_mib}.items():
         if value <= 0:
@@ -101,14 +99,14 @@ def compute_score(
 
 
 def prepare() -> None:
-    """Start what the first program would wait for."""
+    """Start what the first program would otherwise wait for."""
     fork_server()
 
 
 def last_program(text: str) -> str | None:
-    """Return the code of the last fenced block of Python that is closed, or None.
+    """Return the code of the last closed fenced block of Python, or None.
 
-    A fence stands at the start of its line, maybe indented; the code may be indented with it.
+    A fence is at the start of its line and may be indented, together with its code.
     """
     program: str | None = None
     lines: list[str] | None = None  # of the open block
@@ -119,7 +117,7 @@ def last_program(text: str) -> str | None:
             program = textwrap.dedent("\n".join(lines)) if is_python else program
             lines = None
         elif mark.startswith(_FENCE) and (lines is None or _is_python(mark)):
-            # A block that was never closed gives way to the next one.
+            # A block that was never closed is replaced by the next one.
             lines, is_python = [], _is_python(mark)
         elif lines is not None:
             lines.append(line)

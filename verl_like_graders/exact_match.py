@@ -1,4 +1,4 @@
-"""Reward 1 where the response is the answer, character for character."""
+"""Reward 1 if the response equals the answer, character by character."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_
         ``score`` (1 or 0) and ``pred``, the stripped response.
 
     Raises:
-        ValueError: for a ground truth that is not a string.
+        ValueError: the ground truth is not a string.
     """
     return _verdict(solution_str, _truth(ground_truth))
 
@@ -23,7 +23,7 @@ def read_truth(ground_truth: Any) -> str:
     """Return "": text is compared as it is.
 
     Raises:
-        ValueError: for a ground truth that is not a string.
+        ValueError: the ground truth is not a string.
     """
     _truth(ground_truth)
     return ""

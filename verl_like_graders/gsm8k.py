@@ -1,4 +1,4 @@
-"""Reward for GSM8K (2110.14168): is the final number the right one?"""
+"""Reward for GSM8K (2110.14168): 1 if the final number is right."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from verl_like_graders.guard import unreadable_is_wrong
 
 MAX_CHARS = 100  # of a number
 
-# A comma or a space separates thousands where three digits follow; in 1,2 it ends the number.
+# A comma or a space separates thousands if three digits follow; in 1,2 the comma ends the number.
 _DIGITS = r"(?:(?<!\d )[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+(?! ?\d))(?!\d)|\d+)"
 _AMOUNT = rf"(?:{_DIGITS}(?:\.\d+)?|\.\d+)"
-# A minus counts as a sign only where it cannot be a subtraction: not behind a digit, a letter or a closing bracket.
+# A minus is a sign only if it cannot be a subtraction: not after a digit, a letter or a closing bracket.
 _SIGN = r"(?:(?<![\w.)\]])-\s?)?"
-_NO_NAME = r"(?<![a-zA-Z_])(?<![a-zA-Z_]\d)(?<![a-zA-Z_]\d\d)"  # the 12 of B12 is no number
+_NO_NAME = r"(?<![a-zA-Z_])(?<![a-zA-Z_]\d)(?<![a-zA-Z_]\d\d)"  # the 12 of B12 is not a number
 _OVER = r"(?:\s?/\s?\d+(?!\d|[.,/]\d))"
 _TIMES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _POWER = r"(?P<power>[eE][-+]?\d{1,3}(?![\da-zA-Z]))"
@@ -26,8 +26,8 @@ _POWER = r"(?P<power>[eE][-+]?\d{1,3}(?![\da-zA-Z]))"
 _REST = rf"(?P<part> \d+{_OVER})?{_OVER}?{_POWER}?(?P<times>(?:[ -]?(?i:{'|'.join(_TIMES)})s?\b)*)"
 _NUMBER = re.compile(rf"{_SIGN}{_NO_NAME}{_AMOUNT}{_REST}")
 _STRICT = re.compile(rf"####\s*\(?\+?(?P<number>(?:-\s?)?{_AMOUNT}{_REST})")
-# Behind the number of an answer stand words at most, such as what is counted: then it is not cut out of 2^10, 3,5 as a
-# pair, 12 - 3, 2x, 3:30 or 5 and a half. Possessive, so that no text is tried in more than one way.
+# Only words, such as the thing counted, may follow the number of an answer. This keeps it from being cut out of 2^10,
+# 3,5 as a pair, 12 - 3, 2x, 3:30 or 5 and a half. Possessive, so that no text is tried in more than one way.
 _WORD = r"[A-Za-z]++(?:['/-][A-Za-z]++)*+"
 _ENDS = re.compile(
     rf"\.?(?!!|[A-Z]|[a-z](?![a-z])|[a-z]{{5}})(?:[%)*$,;:](?!\d)|\.(?![.\d])|[ \t(]|{_WORD})*+!?[ \t]*(?:\n|$)"
@@ -37,10 +37,10 @@ _CHANGES = re.compile(
     r"|quarters?|mil|bn|[KMB])\b",
     re.IGNORECASE,
 )
-# What may not touch the last number of a text, and the words before it.
+# Characters that must not touch the last number of a text, and words that must not precede it.
 _CUT_BEHIND = re.compile(r"[ ]?(?:[√π²³⁶^½¼¾'′万亿萬億千百]|\\(?:pi|sqrt))|:\d|[ ]?(?:[KMB]|bn|mil|pi)\b")
 _CUT_BEFORE = re.compile(r"(?:[√:'^_]|\b(?:minus|negative)\s)$")
-# Spellings of LaTeX and Markdown that mean nothing here.
+# LaTeX and Markdown without meaning here.
 _MARKS = tuple(
     (re.compile(pattern), by)
     for pattern, by in (
@@ -70,15 +70,15 @@ def compute_score(
 
     Args:
         ground_truth: the number as text, or a published answer that ends in ``#### N``.
-        method: ``strict`` reads the last ``#### N``, which is no number where it goes on as in 3,5 or 2^10;
-            ``flexible`` the last number anywhere.
-        format_score: given where a number was found but is wrong.
+        method: ``strict`` reads the last ``#### N``, which is not a number if it continues as in 3,5 or 2^10;
+            ``flexible`` reads the last number anywhere.
+        format_score: score of a number that was found but is wrong.
 
     Returns:
-        ``score``, ``acc`` (1 or 0) and ``pred``: the number found, or "" where there is none.
+        ``score``, ``acc`` (1 or 0) and ``pred``: the number found, or "" if there is none.
 
     Raises:
-        ValueError: for another method, or a ground truth without a number.
+        ValueError: an unknown method, or a ground truth without a number.
     """
     if method not in ("strict", "flexible"):
         raise ValueError(f"method is {method!r}; expected strict or flexible. Set reward.function_kwargs.method.")
@@ -86,10 +86,10 @@ def compute_score(
 
 
 def read_truth(ground_truth: Any) -> str:
-    """Return "": a truth of GSM8K is a number, or is refused.
+    """Return "": a ground truth of GSM8K is a number, or is refused.
 
     Raises:
-        ValueError: for a ground truth without a number.
+        ValueError: the ground truth has no number.
     """
     _truth(ground_truth)
     return ""
@@ -142,8 +142,9 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _digits(number: str, match: re.Match[str]) -> str | None:
-    """``-$1,080.50`` as ``-1080.5``: equal numbers become equal text, so that votes can be counted; None for what is
-    too long.
+    """Return a number as plain digits, ``-$1,080.50`` as ``-1080.5``, or None if it is too long.
+
+    Equal numbers become equal text, so that votes can be counted.
     """
     part, power, times = (match[name] or "" for name in ("part", "power", "times"))
     first = number.removesuffix(times).removesuffix(power).removesuffix(part)

@@ -1,8 +1,9 @@
-"""The border between a built-in grader and what a model wrote: no response makes a grader raise.
+"""The error boundary between a built-in grader and model output: no response makes a grader raise.
 
-A sample whose function raises is masked, so that whoever writes what breaks the grader would go unpunished. A grader
-therefore has two halves. ``read_truth(ground_truth)`` reads the truth and raises ``ValueError``, as that is the data's
-fault. ``grade(response, truth)`` stands behind :func:`unreadable_is_wrong`, which need not guess whose fault it is.
+A sample whose function raises is masked, so a policy could avoid a penalty by writing text that breaks the grader. A
+grader therefore has two halves. ``read_truth(ground_truth)`` reads the ground truth and raises ``ValueError``, because
+an error there is the data's fault. ``grade(response, truth)`` is wrapped in :func:`unreadable_is_wrong`, so that an
+error there always counts against the response.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ P = ParamSpec("P")
 def unreadable_is_wrong(grade: Callable[P, Verdict]) -> Callable[P, Verdict]:
     """Wrap the half of a grader that reads the response: an exception there scores 0.
 
-    A recursion that goes too deep counts as one, too. ``MemoryError`` passes: it is the limit's doing and no verdict.
+    Exceeding the recursion limit is such an exception. ``MemoryError`` is re-raised: it comes from the memory limit and
+    says nothing about the response.
 
     Returns:
-        The function with the same parameters. Where ``grade`` raises, it gives 0 for ``score`` and ``acc``, "" for
-        ``pred``, and 1 for ``unreadable``, which the metric ``reward/unreadable`` counts. The first error of each kind
-        is logged with its traceback, because it is a mistake of the grader, however strange the response.
+        The function with the same parameters. If ``grade`` raises, it returns 0 for ``score`` and ``acc``, "" for
+        ``pred``, and 1 for ``unreadable``, which the metric ``reward/unreadable`` counts. The first error of each type
+        is logged with its traceback, because it is a bug in the grader even for an unusual response.
     """
     logged: set[type[Exception]] = set()
 

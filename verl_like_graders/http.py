@@ -1,7 +1,7 @@
-"""The client of rewards that come over HTTP: a bounded rate, retries with growing pauses, one pool of connections.
+"""The client for rewards over HTTP: a rate limit, retries with growing pauses, one connection pool.
 
-How many calls run at once is the caller's business (``reward.max_concurrency``), and so is the deadline of a sample: it
-cancels the call, wherever that stands. A cancelled call gives back its connection and its place in the queue.
+The caller controls how many calls run at once (``reward.max_concurrency``) and the deadline of a sample, which cancels
+the call at any point. A cancelled call releases its connection and its position in the queue.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from verl_like_graders.masking import MASK, masked_text
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 512
-MAX_PAUSE_S = 60.0  # between attempts, where the service does not ask for more
+MAX_PAUSE_S = 60.0  # between attempts, unless the service requests more
 EXCERPT_CHARS = 200  # of an answer's body, in messages
 MAX_ANSWER_BYTES = 4 * 2**20
-_TEMPORARY = (408, 429)  # besides 5xx: statuses that another attempt may not meet
+_TEMPORARY = (408, 429)  # in addition to 5xx: statuses that another attempt may avoid
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Holds the part of a service's answer that was read."""
+    """The part of a service's answer that was read."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,18 +50,18 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Describes a URL and how to call it.
+    """A URL and how to call it.
 
     Args:
-        headers: ``$NAME`` in a value stands for that environment variable, ``$$`` for a dollar; what came from the
-            environment appears in no message.
-        requests_per_s: attempts that may start per second in this process; 0 is no bound.
+        headers: ``$NAME`` in a value stands for that environment variable, ``$$`` for a dollar; values from the
+            environment appear in no message.
+        requests_per_s: maximum number of attempts started per second in this process; 0 is no limit.
         max_retries: attempts after the first.
         retry_s: mean pause before the second attempt; it doubles with each.
-        request_timeout_s: longest time of one attempt.
+        request_timeout_s: maximum time of one attempt.
 
     Raises:
-        ValueError: for an option that cannot work.
+        ValueError: an option is invalid.
     """
 
     url: str
@@ -94,13 +94,13 @@ class Service:
 
 
 async def post_json(service: Service, payload: Mapping[str, Any]) -> Any:
-    """What the service answers to ``payload``, both as JSON; a key that it quotes is masked.
+    """Post ``payload`` as JSON and return the service's JSON answer, with keys that it quotes masked.
 
-    Connection errors, attempts past ``request_timeout_s``, and the statuses 408, 429 and 5xx are tried again, after a
-    pause of random length or the one that the service asks for (Retry-After), whichever is longer.
+    Connection errors, attempts past ``request_timeout_s``, and the statuses 408, 429 and 5xx are retried. The pause
+    before a retry has a random length or the one that the service requests (Retry-After), whichever is longer.
 
     Raises:
-        ValueError: no attempt succeeded, another status, or an answer that is no JSON or too long.
+        ValueError: no attempt succeeded, the status is any other, or the answer is too long or not JSON.
     """
     headers, secrets = _filled(service.headers)
     secrets += [password] if (password := urlsplit(service.url).password) else []
@@ -128,7 +128,7 @@ async def post_json(service: Service, payload: Mapping[str, Any]) -> Any:
 
 
 class _Pace:
-    """Lets calls through in the order of their arrival, no two closer than the interval."""
+    """Lets calls through in the order of arrival, at least one interval apart."""
 
     def __init__(self) -> None:
         self._queue = asyncio.Lock()
@@ -138,17 +138,17 @@ class _Pace:
         """Return when the next request may start."""
         if not requests_per_s:
             return
-        # The moment is taken when the wait is over: a call that is cancelled in the queue costs the others nothing.
+        # The time is recorded after the wait, so a call that is cancelled in the queue does not delay the others.
         async with self._queue:
             await asyncio.sleep(self._last + 1 / requests_per_s - time.monotonic())
             self._last = time.monotonic()
 
 
 class _Shared:
-    """Holds what all calls of one event loop share; it lives as long as the loop."""
+    """The client and the state that all calls of one event loop share; it exists as long as the loop."""
 
     def __init__(self) -> None:
-        # Attempts are timed as a whole: httpx would start its own clock anew with every piece of an answer.
+        # Each attempt has one timeout: httpx would restart its own with every chunk of an answer.
         limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS)
         self.client = httpx.AsyncClient(timeout=None, limits=limits)
         self.random = random.Random()
@@ -159,8 +159,9 @@ class _Shared:
         return self._paces.setdefault(url, _Pace())
 
     def warn_once(self, url: str, failure: str) -> None:
-        """Log a failed attempt, the first of its kind: a sample that the deadline takes while it waits cannot say why
-        it waited.
+        """Log the first failed attempt of its kind.
+
+        A sample whose deadline passes during a retry pause cannot report the reason itself.
         """
         kind = " ".join(failure.split()[:2])  # "answered 503"
         if (url, kind) not in self._warned:
@@ -181,7 +182,7 @@ def _of_this_loop() -> _Shared:
 async def _attempt(
     client: httpx.AsyncClient, service: Service, body: bytes, headers: Mapping[str, str]
 ) -> HttpAnswer | str:
-    """The answer, or why there is none. Of one that is too long the rest is not read."""
+    """Return the answer, or why there is none. The rest of a too long answer is not read."""
     try:
         async with asyncio.timeout(service.request_timeout_s):
             async with client.stream("POST", service.url, content=body, headers=headers) as response:
@@ -208,8 +209,9 @@ def _pause_s(outcome: HttpAnswer | str, own_s: float) -> float:
 
 
 def retry_after_s(value: str) -> float:
-    """Seconds to wait by a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3); 0 where it holds
-    neither.
+    """Return the seconds to wait by a Retry-After header, or 0 if it is invalid.
+
+    The header holds seconds or a date (RFC 9110, 10.2.3).
     """
     try:
         seconds = float(value)
@@ -242,7 +244,7 @@ def _filled(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         filled[name] = template.substitute(os.environ)
         if not (
             filled[name].isascii() and filled[name].isprintable()
-        ):  # the HTTP library would show the value when it refuses it
+        ):  # otherwise the HTTP library would print the value in its error
             raise ValueError(
                 f"the header {name} holds a line break or another character that no header may have; expected "
                 f"printable "
@@ -253,7 +255,7 @@ def _filled(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 def _body(payload: Mapping[str, Any]) -> bytes:
     try:
-        # Dates, decimals and the like, which parquet may hold, go out as text.
+        # Dates, decimals and similar types, which Parquet may hold, are sent as text.
         return json.dumps(payload, allow_nan=False, default=str).encode()
     except ValueError as error:
         raise ValueError(
@@ -276,7 +278,7 @@ def _parsed(answer: HttpAnswer, url: str, secrets: list[str]) -> Any:
 
 
 def _without(secrets: list[str], answer: Any) -> Any:
-    """Mask the keys that an answer quotes, because it goes into messages and samples."""
+    """Mask the keys that an answer quotes, because it is copied into messages and samples."""
     if isinstance(answer, str):
         for secret in secrets:
             answer = answer.replace(secret, MASK)

@@ -1,10 +1,10 @@
-"""What a judging model is asked, and how its verdict is read.
+"""Build the prompt for a judge model and read its verdict.
 
-The response is written by the policy that the verdict rewards, so it will try anything that pays. What holds against
-it: the score is read from the judge's own words alone, never from the question; the built-in template puts the response
-between two marks that are made from the response itself, so it cannot contain them; and text that looks like a chat
-template's control tokens is broken up. What does not: a judge can be talked into a good mark, and one that quotes the
-response behind its own verdict lets the response speak last. Look at the best-paid samples.
+The policy that the verdict rewards writes the response, so it will try anything that pays. Three measures help. The
+score is read only from the judge's own words, never from the question. The built-in template puts the response between
+two marks derived from the response itself, so it cannot contain them. Text that looks like a chat template's control
+tokens is broken up. Two weaknesses remain: a judge can be persuaded to give a good grade, and a judge that quotes the
+response after its own verdict lets the response speak last. Review the samples with the highest rewards.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ DEFAULT_PATTERN = r"\[\[\s*(-?\d+(?:\.\d+)?)\s*\]\]"
 DEFAULT_MAX_SCORE = 10.0  # the scale of DEFAULT_TEMPLATE
 
 VARIABLES = frozenset({"prompt", "response", "ground_truth", "extra_info", "fence"})
-# The opening of control tokens in the chat templates of Qwen, Llama, DeepSeek, Gemma and others.
+# The start of control tokens in the chat templates of Qwen, Llama, DeepSeek, Gemma and others.
 _CONTROL = re.compile(r"<(?=[|｜]\w|/?s>|(?:start|end)_of_turn>)")
 _EXCERPT_CHARS = 120  # of a verdict, in messages
-# What a template raises that calculates with values of another kind, or counts too far for the sandbox.
+# Errors of a template that computes with values of another type, or exceeds a limit of the sandbox.
 _OF_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -56,11 +56,11 @@ def judge_prompt(template: str, *, prompt: str, response: str, ground_truth: Any
     """Return the prompt that asks the judge about one response.
 
     Args:
-        template: Jinja text, or the path of a ``.jinja`` file; empty takes ``DEFAULT_TEMPLATE``. It reads the arguments
+        template: Jinja text, or the path of a ``.jinja`` file; ``DEFAULT_TEMPLATE`` if empty. It reads the arguments
             below and ``fence``, 16 characters that depend on the response and do not occur in it.
 
     Raises:
-        ValueError: a missing file, bad Jinja, or a variable that does not exist.
+        ValueError: a missing file, invalid Jinja, or a variable that does not exist.
     """
     import jinja2
 
@@ -84,10 +84,10 @@ def judged_score(verdict: str, *, pattern: str, max_score: float) -> float:
     """Read the score from the judge's answer, as a fraction of ``max_score``.
 
     Args:
-        pattern: regular expression whose last match's group 1 is the score; empty takes ``DEFAULT_PATTERN``.
+        pattern: regular expression; group 1 of its last match is the score. ``DEFAULT_PATTERN`` if empty.
 
     Raises:
-        ValueError: no match, no number, or one outside 0 to ``max_score``.
+        ValueError: there is no match, group 1 is not a number, or it is outside 0 to ``max_score``.
     """
     matches = list(_pattern(pattern).finditer(verdict))
     found = matches[-1].group(1) if matches else None
@@ -121,7 +121,7 @@ def check_judging(template: str, *, pattern: str, max_score: float) -> None:
 
 
 def conversation(messages: Any) -> str:
-    """A row's prompt as text for the judge: the message itself where there is one, else each with its role."""
+    """Return a row's prompt as text for the judge: a single message as it is, several with their roles."""
     if not isinstance(messages, list):
         return str(messages)
     if len(messages) == 1:
@@ -144,7 +144,8 @@ def _compiled(template: str) -> jinja2.Template:
                 "Correct the path, or give the template's text."
             )
         text = path.read_text(encoding="utf-8")
-    # A template is a text of a recipe, which may be somebody else's: it reads values and reaches nothing behind them.
+    # A template comes from a recipe, possibly a third party's: it may read values but not reach the objects around
+    # them.
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined)
     try:
         unknown = sorted(jinja2.meta.find_undeclared_variables(environment.parse(text)) - VARIABLES)

@@ -16,15 +16,16 @@ def compute_score(
     free_tokens: int | None = None,
     min_tokens: int = 0,
 ) -> float:
-    """From 0 down to -1, linearly: above ``free_tokens`` until ``max_tokens``, and below ``min_tokens`` until nothing.
+    """Score from 0 to -1, linearly: above ``free_tokens`` down to ``max_tokens``, below ``min_tokens`` down to no
+    tokens.
 
     -(n - free_tokens) / (max_tokens - free_tokens), at least -1, for n > free_tokens; -(min_tokens - n) / min_tokens
-    for n < min_tokens; 0 between. Meant as one of several reward.functions, with a weight. The penalty of DAPO for
-    responses near the longest that are generated is another: algorithm.overlong_buffer_len.
+    for n < min_tokens; 0 between. Use it as one of several reward.functions, with a weight. DAPO's penalty for
+    responses near the generation limit is a different one: algorithm.overlong_buffer_len.
 
     Args:
         response_length: n, in tokens.
-        free_tokens: by default ``min_tokens``.
+        free_tokens: ``min_tokens`` by default.
 
     Raises:
         ValueError: unless 0 <= min_tokens <= free_tokens < max_tokens.

@@ -1,6 +1,4 @@
-"""Reward by a language model that is served elsewhere, behind an OpenAI-compatible endpoint (vLLM, SGLang,
-a provider).
-"""
+"""Reward from a language model at an OpenAI-compatible endpoint (vLLM, SGLang, a provider)."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from verl_like_graders.http import Service, post_json
 from verl_like_graders.judging import check_judging, conversation, judge_prompt, judged_score
 from verl_like_graders.masking import masked_text
 
-VERDICT_CHARS = 500  # of the verdict's end, where the score stands, are kept
+VERDICT_CHARS = 500  # of the end of the verdict, which contains the score, are kept
 
 
 async def compute_score(
@@ -35,18 +33,18 @@ async def compute_score(
     retry_s: float = 0.5,
     request_timeout_s: float = 120.0,
 ) -> dict[str, float | str]:
-    """The judge's score as a fraction of ``max_score``. :mod:`verl_like_graders.judging` says what it is asked and what
-    that is worth.
+    """Return the judge's score as a fraction of ``max_score``.
 
-    A verdict takes seconds: give samples time (``reward.timeout_s``), and the judge company
+    :mod:`verl_like_graders.judging` describes the judge's prompt and how reliable its score is. A verdict takes
+    seconds: raise the time limit of samples (``reward.timeout_s``), and send the judge requests in parallel
     (``reward.max_concurrency``).
 
     Args:
-        messages: the prompt as the row has it.
-        url: up to and without ``/chat/completions``, e.g. ``http://127.0.0.1:8000/v1``.
+        messages: the prompt as in the row.
+        url: the base URL without ``/chat/completions``, e.g. ``http://127.0.0.1:8000/v1``.
         api_key_env: name of the environment variable that holds the key; empty sends none.
-        template, score_pattern: see :func:`judge_prompt` and :func:`judged_score`; empty takes the built-in ones.
-        max_tokens: longest verdict, thoughts included.
+        template, score_pattern: see :func:`judge_prompt` and :func:`judged_score`; the built-in ones if empty.
+        max_tokens: maximum length of the verdict, reasoning included.
         extra_body: more fields of the request, e.g. ``{chat_template_kwargs: {enable_thinking: false}}``.
         requests_per_s, max_retries, retry_s, request_timeout_s: see :class:`verl_like_graders.http.Service`.
 
@@ -54,7 +52,7 @@ async def compute_score(
         ``score`` and the end of the ``verdict``.
 
     Raises:
-        ValueError: the judge cannot be reached, refuses, or says no score.
+        ValueError: the judge cannot be reached, refuses, or returns no score.
     """
     check_judging(template, pattern=score_pattern, max_score=max_score)
     question = judge_prompt(

@@ -1,7 +1,7 @@
 """Mask secrets in text that is printed, written or sent.
 
 A secret is recognised by its form (``sk-...``, a password in a URL, ``api_key=...``), or because it is the value of an
-environment variable whose name says so (``OPENAI_API_KEY``). A secret of neither kind is not masked.
+environment variable with a secret's name (``OPENAI_API_KEY``). Other secrets are not masked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 MASK = "***"
-SHORTEST = 8  # of what is looked for anywhere: a shorter value stands in other words
+SHORTEST = 8  # minimum length of a value searched for everywhere: a shorter one occurs within other words
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET = {
@@ -31,8 +31,8 @@ _SECRET = {
 _SECRET |= {"apikey", "bearer", "cookie", "token", "signature", "sas", "auth"}
 _KEYS_OF = {"api", "access", "private", "secret", "account", "license", "encryption", "signing", "storage", "service"}
 _KEYS_OF |= {"x", "wandb", "hf", "openai", "anthropic", "mlflow", "swanlab", "ssh"}
-_PLACES = {"env", "file", "path", "name", "url", "folder", "dir"}  # last words of what says where a secret is
-# Words beside "token" that make it one of a text's tokens.
+_PLACES = {"env", "file", "path", "name", "url", "folder", "dir"}  # last words of names that say where a secret is
+# Words next to "token" that make it a token of a text.
 _OF_TEXT = {
     "pad",
     "eos",
@@ -110,6 +110,6 @@ def _masked_form(found: re.Match[str]) -> str:
 
 
 def _of_environment() -> Iterator[str]:
-    """Yield the values of variables that are named as secrets, longest first because one may contain another."""
+    """Yield the values of variables with a secret's name, longest first because one may contain another."""
     found = {value for name, value in os.environ.items() if len(value) >= SHORTEST and is_secret_name(name)}
     yield from sorted((value for value in found if not value.startswith("/")), key=len, reverse=True)

@@ -1,6 +1,4 @@
-r"""Reward for maths problems with a final answer, as in MATH (2103.03874): is what the response boxed equal to the
-truth?
-"""
+r"""Reward for maths problems with a final answer, as in MATH (2103.03874): 1 if it equals the ground truth."""
 
 from __future__ import annotations
 
@@ -25,31 +23,29 @@ MAX_PRED_CHARS = 200
 def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *, method: str = "flexible"
 ) -> dict[str, float | str]:
-    r"""1 where the response's final answer equals the truth; how both are read is said in
-    ``verl_like_graders.maths.reading``.
+    r"""Score 1 if the response's final answer equals the ground truth, read as in ``verl_like_graders.maths.reading``.
 
-    The final answer is the content of the last ``\boxed{}`` or ``\fbox{}``, nested braces and all; boxes with nothing
-    but "and", "or" or a comma between them are one answer. A box that never closes, or is part of a
-    formula as in ``2^{\boxed{5}}``, is no answer. Without a box,
-    ``flexible`` takes what ``<answer>`` tags hold, or the formula or the words behind the last "answer is" or
-    "Answer:", and failing that the formula or number that ends last, as a whole.
+    The final answer is the content of the last ``\boxed{}`` or ``\fbox{}``, with nested braces; boxes separated only by
+    "and", "or" or a comma are one answer. A box that never closes, or is part of a formula as in ``2^{\boxed{5}}``, is
+    not an answer. Without a box, ``flexible`` reads the text in ``<answer>`` tags, or the formula or the words after
+    the last "answer is" or "Answer:", and otherwise the formula or number that ends last, as a whole.
 
-    Equal are equal values, not equal texts: 0.5 and ``\frac12``, 50% and 0.5, ``(x+1)^2`` and ``x^2+2x+1``, ``x = 5``
-    and 5. Not equal are an approximation and the number, a point and its swap, [1,2] and (1,2), 5 cm and 5 m, or
-    arithmetic left undone (``3+4`` for 7). A bare number answers a percentage (50 for 50%), and a percentage a bare
-    number above 1 (50% for 50).
+    Answers are equal if their values are, even if their texts differ: 0.5 and ``\frac12``, 50% and 0.5, ``(x+1)^2`` and
+    ``x^2+2x+1``, ``x = 5`` and 5. These differ: an approximation and the exact number, a point and its swap, [1,2] and
+    (1,2), 5 cm and 5 m, and arithmetic that has not been carried out (``3+4`` for 7). A bare number answers a
+    percentage (50 for 50%), and a percentage a bare number above 1 (50% for 50).
 
     Args:
         ground_truth: a number, or text: the bare answer, with or without ``$``, or a solution that boxes it.
-        method: ``strict`` counts boxes only; ``flexible`` goes on as above.
+        method: ``strict`` accepts only boxes; ``flexible`` also reads responses without a box, as above.
 
     Returns:
-        ``score`` and ``acc`` (1 or 0), and ``pred``: a text that equal answers mostly share, "" where there is no
-        answer. What is too long, too large or too deep to be an answer scores 0 unevaluated. A response for which the
+        ``score`` and ``acc`` (1 or 0), and ``pred``: a text that equal answers mostly share, "" if there is no
+        answer. An answer that is too long, too large or too deep scores 0 unevaluated. A response on which the
         grader itself fails scores 0 with ``unreadable`` 1.
 
     Raises:
-        ValueError: for another method, or a truth that nothing can be compared with (:func:`read_truth`).
+        ValueError: an unknown method, or a ground truth that cannot be compared with anything (:func:`read_truth`).
     """
     if method not in ("strict", "flexible"):
         raise ValueError(f"method is {method!r}; expected strict or flexible. Set reward.function_kwargs.method.")
@@ -57,11 +53,11 @@ def compute_score(
 
 
 def read_truth(ground_truth: Any) -> str:
-    """Return why the truth can only be compared as text, or "" if it is compared by value.
+    """Return why the ground truth can only be compared as text, or "" if it is compared by value.
 
     Raises:
-        ValueError: for what is no text and no number, is empty, too long, or has a box that never closes or is
-            part of a formula.
+        ValueError: the ground truth is neither text nor a number, is empty or too long, or has a box that never closes
+            or is part of a formula.
     """
     return _truth(_as_text(ground_truth)).why_text
 
@@ -69,7 +65,7 @@ def read_truth(ground_truth: Any) -> str:
 @dataclass(frozen=True, slots=True)
 class _Truth:
     text: str  # normalized
-    answer: Answer | None  # None where it can be compared as text alone
+    answer: Answer | None  # None if it can only be compared as text
     why_text: str
 
 
@@ -87,7 +83,7 @@ def _as_text(ground_truth: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def _truth(text: str) -> _Truth:
-    """Read once for all responses to a prompt."""
+    """Read a ground truth once for all responses to a prompt."""
     shown = boxed(text) if has_box(text) else text
     why = ""
     if shown is None:

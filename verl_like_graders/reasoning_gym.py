@@ -1,12 +1,11 @@
-"""Rewards of reasoning-gym's tasks (2505.24760): each task's own scorer, confined, and on guard against answers that
-fool it.
+"""Rewards of reasoning-gym's tasks (2505.24760): each task's own scorer, confined and guarded against exploits.
 
-Each of the 105 tasks of version 0.1.25 was asked with 40 kinds of junk and with right answers cut, doubled and
-exchanged. Of their scorers 4 raise (boxnet, coin_flip, game_of_life, prime_factorization), 21 pay for blank or
-senseless answers (0.01 to 0.29; one the full mark), 9 run the answer as Python, and 9 give a wrong answer the full
-mark: game_of_life_halting any, coin_flip the first digit, puzzle24 other numbers that make 24, complex_arithmetic and
+Each of the 105 tasks of version 0.1.25 was tested with 40 kinds of junk and with right answers cut, doubled and
+exchanged. Of their scorers 4 raise (boxnet, coin_flip, game_of_life, prime_factorization), 21 reward blank or senseless
+answers (0.01 to 0.29; one the full mark), 9 run the answer as Python, and 9 give a wrong answer the full mark:
+game_of_life_halting any, coin_flip the first digit, puzzle24 other numbers that make 24, complex_arithmetic and
 number_sorting "nan", countdown a power or factorial, both integrations the question's own integral, sokoban the
-question. The first three tasks are refused, the rest is guarded against.
+question. The first three of these 9 tasks are refused; guards cover the rest.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ if importlib.util.find_spec("reasoning_gym") is None:
 PREFIX = "reasoning_gym/"
 PRED_CHARS = 1000
 FULL_MARK = 1.0 - 1e-9
-MEMORY_MIB = 2048  # address space of the process that scores, most of which its libraries reserve
-_TASKS = "verl_like_graders.reasoning_gym_tasks"  # runs in that process alone
+MEMORY_MIB = 2048  # address space of the scoring process, most of it reserved by its libraries
+_TASKS = "verl_like_graders.reasoning_gym_tasks"  # runs only in that process
 
-_NONSENSE = ("?", "qwx zvk", "\u2603")  # right for no problem
-_GUESSES = ("0", "[]", "{}", "[[]]")  # well-formed and thoughtless; right for some, as may be the question itself
-_WRONG = {"puzzle24": "6*4*1*1", "coin_flip": "0"}  # well-formed, and right for hardly any problem of the task
+_NONSENSE = ("?", "qwx zvk", "\u2603")  # wrong for every problem
+_GUESSES = ("0", "[]", "{}", "[[]]")  # well-formed guesses; right for some problems, as the question itself may be
+_WRONG = {"puzzle24": "6*4*1*1", "coin_flip": "0"}  # well-formed, and right for almost no problem of the task
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Holds one entry of a task."""
+    """One entry of a task."""
 
     task: str
     question: str
-    truth: str | None  # a right answer; boxnet and rush_hour bring none
+    truth: str | None  # a right answer; boxnet and rush_hour have none
     metadata: str  # JSON, by metadata_text
 
 
@@ -65,29 +64,29 @@ def compute_score(
 ) -> dict[str, float | str]:
     """Score the answer with the task's scorer: 1 or 0, unless ``partial``.
 
-    Rows come from ``python -m verl_like.data.reasoning_gym``; the task is what follows ``reasoning_gym/`` in
-    ``data_source``. Most scorers need milliseconds; those of codeio and intermediate_integration take seconds over some
-    wrong answers. Some run answers as Python, so that each answer is scored in a confined process
-    (:mod:`verl_like_graders.programs`), which ends with it.
+    Rows come from ``python -m verl_like.data.reasoning_gym``; the task is the part of ``data_source`` after
+    ``reasoning_gym/``. Most scorers need milliseconds; those of codeio and intermediate_integration take seconds for
+    some wrong answers. Some run answers as Python, so each answer is scored in its own confined process
+    (:mod:`verl_like_graders.programs`).
 
     Args:
-        ground_truth: a right answer; None where the task brings none.
+        ground_truth: a right answer; None if the task has none.
         extra_info: the entry's ``question`` and ``metadata``.
-        answer_tag: the answer is the text in the last ``<answer>...</answer>``, or the whole response where there is
+        answer_tag: the answer is the text in the last ``<answer>...</answer>``, or the whole response if there is
             none (or this is empty); white space around it does not count.
-        partial: pass on what the scorer gives for a half-right answer, where that is more than it gives for junk.
-        timeout_s: longest time of the scorer; an answer that takes longer is wrong. Keep it a second or more below
+        partial: return the scorer's partial mark for an incomplete answer if it exceeds its mark for junk.
+        timeout_s: maximum time of the scorer; a slower answer is wrong. Keep it at least a second below
             reward.timeout_s.
-        allow_without_landlock: score on a kernel without Landlock, too, where what an answer runs could read all that
-            the user can.
+        allow_without_landlock: also score on a kernel without Landlock, where code in an answer could read everything
+            that the user can.
 
     Returns:
-        ``score``, ``acc`` (1 for full marks) and ``pred``, the answer. Blank answers, ones past 10,000 characters, and
-        ones that the scorer raises at, get 0.
+        ``score``, ``acc`` (1 for full marks) and ``pred``, the answer. An answer scores 0 if it is blank, exceeds
+        10,000 characters or makes the scorer raise.
 
     Raises:
-        ValueError: an unknown task, a row of another origin, or a problem on which the scorer cannot be trusted: it
-            refuses the right answer, or takes a wrong one.
+        ValueError: an unknown task, a row of another origin, or a problem on which the scorer cannot be trusted because
+            it refuses the right answer or accepts a wrong one.
     """
     check_files_are_safe(allow_without_landlock=allow_without_landlock)
     problem = _problem(data_source, ground_truth, extra_info)
@@ -100,13 +99,13 @@ def compute_score(
 
 
 def prepare() -> None:
-    """Start what the first answer would wait for: loading the library takes a second."""
+    """Start what the first answer would otherwise wait for: loading the library takes a second."""
     fork_server(_TASKS)
 
 
 @lru_cache(maxsize=256)
 def junk_mark(problem: Problem, timeout_s: float = 4.0) -> float:
-    """The most that the scorer gives for junk on this problem; a group of responses shares one answer.
+    """Return the scorer's highest mark for junk on this problem, cached for a group of responses.
 
     Raises:
         ValueError: the scorer refuses the problem's right answer, gives junk the full mark, or does not end.
@@ -115,7 +114,7 @@ def junk_mark(problem: Problem, timeout_s: float = 4.0) -> float:
     answers = (*wrong, *_GUESSES, problem.question.strip(), *([] if problem.truth is None else [problem.truth]))
     found: dict[str, float] = {}
     try:
-        # Noted one by one: what is missing names the answer that has none.
+        # Recorded one by one, so that the first missing answer is the one that got no mark.
         found.update(zip(answers, marks(problem, answers, timeout_s=timeout_s), strict=True))
     except (TimeoutError, EOFError, BadMessage) as error:
         missing = next(answer for answer in answers if answer not in found)
@@ -168,8 +167,8 @@ def marks(problem: Problem, answers: Sequence[str], *, timeout_s: float) -> Iter
 
     Raises:
         ValueError: an unknown task.
-        TimeoutError: the next mark did not come within ``timeout_s`` of the start.
-        EOFError: the process ended, for want of memory for example.
+        TimeoutError: the next mark did not arrive within ``timeout_s`` of the start.
+        EOFError: the process ended, for example because it ran out of memory.
     """
     mine, theirs = socket.socketpair()
     with mine:
@@ -196,7 +195,7 @@ def marks(problem: Problem, answers: Sequence[str], *, timeout_s: float) -> Iter
 
 
 def _mark(problem: Problem, answer: str, timeout_s: float) -> float:
-    """What the scorer gives; 0 where it raises, or takes too much time or memory, as that is the answer's fault."""
+    """Return the scorer's mark, or 0 if it raises or exceeds its time or memory, which is the answer's fault."""
     if answer == problem.truth:  # junk_mark has tried it
         return 1.0
     if not answer:

@@ -1,8 +1,8 @@
-"""The scorers of reasoning-gym's tasks, as they are run: in a confined process that scores one problem and ends.
+"""The scorers of reasoning-gym's tasks, run in a confined process that scores one problem and ends.
 
-Some of them run an answer as Python, or hand it to sympy, which does. What they may be handed is said here; what an
-answer does all the same ends with the process, and no later answer meets it. Importing this takes half a second and
-100 MiB, so that a scorer process does not.
+Some of them run an answer as Python, or pass it to sympy, which does. This module defines which answers they may
+receive. Any remaining effect of an answer ends with the process and reaches no later answer. Importing this module
+takes half a second and 100 MiB, so a scorer process does not import it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from verl_like_graders.programs.solution import CHANNEL_FD
 from verl_like_graders.programs.values import Channel
 
 MAX_ANSWER_CHARS = 10_000
-CUTOFF = 0.75  # how similar the task must be that an error message suggests
-TASKS = frozenset(DATASETS) - {"composite"}  # that one is a mixture of others
+CUTOFF = 0.75  # minimum similarity of a task that an error message suggests
+TASKS = frozenset(DATASETS) - {"composite"}  # a mixture of other tasks
 
-# What an answer may be where the scorer runs it as Python, or skips what it does not know: plain sums for the number
-# games (no power, no factorial), the names of functions for algebra (not Integral), words or one literal for the rest.
+# The answers allowed if the scorer runs them as Python, or skips what it does not know: plain arithmetic for the number
+# games (no power, no factorial), function names for algebra (not Integral), words or one literal for the rest.
 _SUM = re.compile(r"(?:\d+(?!\w)|[-+()\s]|\*(?!\*)|/(?!/))*")
 _ALGEBRA = re.compile(
     r"(?:(?:[A-Za-z]\d*|a?(?:sin|cos|tan)h?|sec|csc|cot|exp|log|ln|sqrt|Abs|pi)(?!\w)|[\d.]|[-+*/^(),\s])*"
@@ -87,11 +87,11 @@ def guarded_mark(task: str, question: str, truth: str | None, metadata: str, ans
     """Return the mark of the task's scorer, or 0 for an answer that it must not see."""
     if not answer.strip() or len(answer) > MAX_ANSWER_CHARS:
         return 0.0
-    # Of boards and lists, the right one is compared as text before anything is run.
+    # For boards and lists, the right answer is compared as text before anything is run.
     is_right_text = MAY_BE.get(task) is _is_words_or_literal and answer.strip() == (truth or "").strip()
     if task in MAY_BE and not is_right_text and not MAY_BE[task](answer):
         return 0.0
-    if "nan" in answer.lower() and "nan" not in (truth or "").lower():  # compares as equal, or as near, to anything
+    if "nan" in answer.lower() and "nan" not in (truth or "").lower():  # nan compares as equal, or as near, to anything
         return 0.0
     entry = {"question": question, "answer": truth, "metadata": json.loads(metadata, object_hook=_untagged)}
     try:
@@ -102,7 +102,7 @@ def guarded_mark(task: str, question: str, truth: str | None, metadata: str, ans
 
 
 def metadata_text(metadata: Any) -> str:
-    """An entry's metadata as JSON, so that parquet can hold it; tuples survive, as two scorers compare with them."""
+    """Return an entry's metadata as JSON for Parquet; tuples are preserved, because two scorers compare with them."""
     return json.dumps(_tagged(metadata), ensure_ascii=False, default=str)
 
 
@@ -121,7 +121,7 @@ def _untagged(value: dict[str, Any]) -> Any:
 
 
 def _suggestion(task: str) -> str:
-    """Return the end of a message that names the task that was probably meant, or nothing."""
+    """Return the end of a message that names the task that was probably meant, or ""."""
     near = difflib.get_close_matches(task, TASKS, n=1, cutoff=CUTOFF)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -131,7 +131,7 @@ def task_scorer(task: str) -> Callable[[str, dict[str, Any]], float]:
     """Return the task's ``score_answer``.
 
     Raises:
-        ValueError: for an unknown task.
+        ValueError: an unknown task.
     """
     if task not in TASKS:
         raise ValueError(

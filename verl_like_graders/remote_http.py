@@ -1,4 +1,4 @@
-"""Reward that a service computes: each sample is posted to it as JSON."""
+"""Reward from an HTTP service: each sample is posted to it as JSON."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ async def compute_score(
 ) -> dict[str, Any]:
     """Return the score in the service's answer.
 
-    With ``protocol="verl_like"`` it is sent ``{"data_source", "prompt", "response", "ground_truth", "extra_info"}`` and
-    answers with a number, or with ``{"score": number}`` and whatever else is worth logging.
+    With ``protocol="verl_like"`` it receives ``{"data_source", "prompt", "response", "ground_truth", "extra_info"}``
+    and answers with a number, or with ``{"score": number}`` and any other values to log.
 
-    With ``protocol="openrlhf"`` a server written for OpenRLHF's ``remote_rm_url`` is sent one-element lists
+    With ``protocol="openrlhf"`` a server written for OpenRLHF's ``remote_rm_url`` receives one-element lists
     ``{"query": [prompt + response], "prompts": [prompt], "labels": [ground_truth]}`` and answers
-    ``{"rewards": [number]}``, if it likes with ``extra_logs``. Its query ends with the response's text, without the end
+    ``{"rewards": [number]}``, optionally with ``extra_logs``. Its query ends with the response's text, without the end
     token that OpenRLHF leaves there.
 
     Args:
@@ -45,7 +45,7 @@ async def compute_score(
         ``score`` and the answer's other entries.
 
     Raises:
-        ValueError: the service cannot be reached, refuses, or answers something else.
+        ValueError: the service cannot be reached, refuses, or returns an invalid answer.
     """
     service = Service(
         url=url,
@@ -101,5 +101,5 @@ def _openrlhf_result(answer: Any, url: str) -> dict[str, Any]:
 
 
 def _only(value: Any) -> Any:
-    """The item of a list of one, and what is no such list as it is."""
+    """Return the item of a list of one, and any other value unchanged."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value

@@ -10,11 +10,11 @@ def compute_score(
 ) -> float:
     """Score minus the fraction of runs of ``num_words`` words that repeat earlier ones: 0 to -1.
 
-    -(1 - distinct runs / runs). Words are what stands between white space. Ordinary prose repeats few runs of eight
-    words, a loop nearly all. A response too short for one run gets 0.
+    -(1 - distinct runs / runs). Words are separated by white space. Ordinary prose repeats few runs of eight words, a
+    loop nearly all. A response too short for one run scores 0.
 
     Raises:
-        ValueError: for ``num_words`` below 1.
+        ValueError: ``num_words`` is below 1.
     """
     if num_words < 1:
         raise ValueError(f"num_words is {num_words!r}; expected 1 or more. Correct it in the function's kwargs.")

@@ -1,4 +1,4 @@
-"""Reward 1 where the response has the form that was asked for."""
+"""Reward 1 if the response has the requested format."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-# Each tag once: no text between them contains one. Every position can match in one way only, so that matching is
-# linear.
+# Each tag occurs once, because no text between them contains one. Every position can match in only one way, so matching
+# is linear.
 _TEXT = r"(?:(?!</?(?:think|answer)>).)*"
 THINK_ANSWER = rf"\s*<think>{_TEXT}</think>\s*<answer>{_TEXT}</answer>\s*"
 
@@ -27,14 +27,13 @@ def compute_score(
     A pattern that backtracks without end is stopped by reward.timeout_s; the response is then masked.
 
     Args:
-        pattern: regular expression for the whole response, in which a dot matches line ends too. By default
-            ``<think>...</think>``, then ``<answer>...</answer>``, each tag once, and nothing but white space around
-            them.
+        pattern: regular expression for the whole response, in which a dot also matches line breaks. By default
+            ``<think>...</think>``, then ``<answer>...</answer>``, each tag once, and only white space around them.
         once: texts that must each occur exactly once.
-        prefix: what the chat template has already written of the response, such as ``<think>``; put before it.
+        prefix: the part of the response that the chat template has already written, such as ``<think>``.
 
     Raises:
-        ValueError: for a pattern that is no regular expression, or ``once`` that is no list of texts.
+        ValueError: the pattern is not a valid regular expression, or ``once`` is not a list of texts.
     """
     if isinstance(once, str) or not all(isinstance(tag, str) and tag for tag in once):
         raise ValueError(
