@@ -82,7 +82,7 @@ e2e-algorithms: setup  ## run the arithmetic recipe with adapters and with seven
 	$(BIN)/python -m pytest tests/e2e -m whole_recipe
 	$(BIN)/python -m recipes.arithmetic.algorithms $(ARGS)
 
-lint: setup  ## ruff: rules and form; and the English of text
+lint: setup  ## check rules, format and English of code and pages
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check --quiet . || { echo "some files are not in form: run make format"; exit 1; }
 	@$(BIN)/python -m tests.tools.english
