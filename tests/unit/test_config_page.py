@@ -27,7 +27,7 @@ def test_help_is_of_a_section_of_one_option_or_of_all_sections() -> None:
     section = help_text("actor.optim")
     assert "actor.optim.lr=1.0e-06\n    [a number above 0] Peak learning rate of AdamW." in section
     assert "critic.optim.lr" not in section
-    assert help_text("rollout.backend").startswith("rollout.backend=vllm\n    [vllm | hf] Engine that generates")
+    assert help_text("rollout.backend").startswith("rollout.backend=vllm\n    [vllm | hf] Generation engine")
     assert f"rollout    {sum(name.startswith('rollout.') for name in options())} options" in help_text("")
 
 
