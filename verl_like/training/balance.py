@@ -1,9 +1,9 @@
-"""Which rank works on which rows: mini-batches are cut first, then each rank gets equal work, on the node that wrote
-the rows and in whole groups where that is even enough.
+"""Assign rows to ranks: mini-batches are cut first, then each rank gets equal work.
 
-The assignment is a fact of the batch, ``rank``, which survives ``select``. It is made twice a step: after the rollout,
-for all stages before the update, and before the update, because by then rows may have left the batch and the slowest
-rank sets the pace. Where none has left, both are the same, and a rank updates on what it wrote itself.
+Rows stay on the node that wrote them, and groups stay whole, if that is even enough. The assignment is a fact of the
+batch, ``rank``, which survives ``select``. It is made twice a step: after the rollout, for all stages before the
+update, and again before the update, because rows may have left the batch and the slowest rank sets the pace. If no row
+has left, both are equal, and a rank updates on the rows it wrote itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.ops.partition import imbalance, partition, row_costs
 from verl_like.protocol import Array
 
-MAX_IMBALANCE = 1.02  # above it, single rows are assigned: they balance better, and groups fall apart over ranks
+MAX_IMBALANCE = 1.02  # above it, single rows are assigned: they balance better, but groups are split over ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Balance:
     """Gives each row its rank.
 
     Args:
-        mini_batch_prompts: prompts per cut; every learner's mini-batch holds whole cuts.
-        nodes: nodes of the ranks, with equally many ranks on each, sorted by node. With more than one, rows stay on the
-            node that their fact ``node`` names where they can, so that few blocks travel and the driver hands on few
-            references. A row that was written on another node than these (-1) goes to any.
+        mini_batch_prompts: prompts per cut; every learner's mini-batch contains whole cuts.
+        nodes: number of nodes, with equally many ranks on each; ranks are sorted by node. With more than one, rows stay
+            on the node in their fact ``node`` if possible, so that few blocks travel and the driver passes on few
+            references. A row from another node (-1) may go to any.
         by: "tokens", or "attention" for the sum of squares.
         shares_prompts: whether rows of a group compute their prompt once.
     """
@@ -54,16 +54,15 @@ class Balance:
     nodes: int = 1
     by: str = "tokens"
     shares_prompts: bool = False
-    _last: tuple[tuple[Array, ...], Array] | None = field(default=None, init=False)  # what was given, and its ranks
+    _last: tuple[tuple[Array, ...], Array] | None = field(default=None, init=False)  # the last input, and its ranks
 
     def assign(self, batch: RemoteBatch, *, skips_zeros: bool = False) -> float:
-        """Give each row the fact ``rank``, the one it had being forgotten: mini-batches are cut by prompt, and each is
-        balanced over the ranks.
+        """Set the fact ``rank`` of each row: mini-batches are cut by prompt, and each is balanced over the ranks.
 
-        The cut comes first, so which rows make an update does not depend on the number of ranks or on lengths.
+        The cut comes first, so the rows of an update do not depend on the number of ranks or on lengths.
 
         Args:
-            skips_zeros: whether rows without advantage cost nothing, because the update does not run them.
+            skips_zeros: whether rows without advantage cost nothing, because the update skips them.
 
         Returns:
             The work of the busiest rank over the mean; 1.0 is even.
@@ -91,13 +90,14 @@ class Balance:
 
 
 def by_rank(batch: RemoteBatch, ranks: int) -> list[Array]:
-    """Row numbers of each rank, ascending."""
+    """Return the row numbers of each rank, ascending."""
     return _split(np.arange(len(batch)), batch.facts["rank"], ranks)
 
 
 def by_reader(batch: RemoteBatch, nodes: Sequence[range], columns: Iterable[str]) -> list[Array]:
-    """Row numbers of each block of these columns where one process makes all of them: a block has no rows of two nodes,
-    nor of two ranks of an only one.
+    """Return the row numbers of each block of these columns, if one process makes all of them.
+
+    A block has no rows of two nodes, nor of two ranks of a single node.
     """
     readers = by_rank(batch, nodes[-1].stop)
     if len(nodes) > 1:
@@ -106,7 +106,7 @@ def by_reader(batch: RemoteBatch, nodes: Sequence[range], columns: Iterable[str]
 
 
 def plan(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int) -> Plan:
-    """The rows of each rank as the fact ``rank`` has them, in mini-batches of so many prompts."""
+    """Return the rows of each rank by the fact ``rank``, in mini-batches of this many prompts."""
     cuts = _cuts(batch.facts["group_id"], mini_batch_prompts)
     rank_of = batch.facts["rank"]
     of_cuts = [_split(members, rank_of[members], ranks) for members in cuts]
@@ -117,14 +117,15 @@ def plan(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int) -> Plan:
 
 
 def _cuts(groups: Array, prompts: int) -> list[Array]:
-    """Rows of each mini-batch, ascending; ``groups`` [B] are numbered from 0 in the batch's order."""
+    """Return the rows of each mini-batch, ascending; ``groups`` [B] are numbered from 0 in the batch's order."""
     cut = groups // prompts
     return [np.flatnonzero(cut == number) for number in np.unique(cut)]
 
 
 def _assigned(costs: Array, groups: Array, home: Array, *, ranks: int, nodes: int) -> list[Array]:
-    """Rows of each rank, ascending: whole groups where they balance, else single rows of a node's groups, or of all
-    nodes' where only that is more even.
+    """Return the rows of each rank, ascending: whole groups if they balance, else single rows.
+
+    Single rows stay on their group's node unless only moving them between nodes is more even.
 
     Args:
         home: [B] the node of each row, -1 for none of these.
@@ -147,7 +148,7 @@ def _assigned(costs: Array, groups: Array, home: Array, *, ranks: int, nodes: in
 
 
 def _within_share(costs: Array, home: Array, nodes: int) -> Array:
-    """[G] bool: groups that their node keeps, the costliest first, as long as it has no more than its share."""
+    """Return [G] bool: groups that their node keeps, the costliest first, up to the node's share."""
     share, taken, stays = costs.sum() / nodes, [0] * nodes, np.zeros(len(costs), bool)
     for group in np.argsort(-costs, kind="stable").tolist():
         node, cost = int(home[group]), int(costs[group])
@@ -158,7 +159,7 @@ def _within_share(costs: Array, home: Array, nodes: int) -> Array:
 
 
 def _settled(costs: Array, home: Array, stays: Array, nodes: int) -> Array:
-    """The node of each item: its home where it stays, else wherever is most room."""
+    """Return the node of each item: its home if it stays, else the node with the least work."""
     node_of = home.copy()
     taken = np.bincount(home[stays], weights=costs[stays], minlength=nodes)
     lightest = [(cost, node) for node, cost in enumerate(taken.tolist())]
@@ -172,12 +173,12 @@ def _settled(costs: Array, home: Array, stays: Array, nodes: int) -> Array:
 
 
 def _over_ranks(costs: Array, node_of: Array, *, ranks: int, nodes: int) -> list[Array]:
-    """What each rank has, ascending, of what its node has."""
+    """Return the items of each rank, ascending, out of those of its node."""
     of_nodes = _split(np.arange(len(costs)), node_of, nodes)
     return [own[part] for own in of_nodes for part in partition(costs[own], ranks // nodes)]
 
 
 def _split(rows: Array, rank_of: Array, ranks: int) -> list[Array]:
-    """The rows of each rank, in the order that they have."""
+    """Return the rows of each rank in their present order."""
     order = np.argsort(rank_of, kind="stable")
     return np.split(rows[order], np.cumsum(np.bincount(rank_of, minlength=ranks))[:-1])

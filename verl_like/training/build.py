@@ -1,4 +1,4 @@
-"""Building a run on its hosts: worker groups and reward pool; and ending them without leaving anything behind."""
+"""Build a run's worker groups and reward pool on its hosts, and end them without leaving anything running."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, Re
 from verl_like.workers.reward_models.groups import ColocatedModel, judge, own_reward_model
 from verl_like.workers.setup import WorkerSetup
 
-# Where the roles of models that score in workers of their own are built.
+# Modules that build the roles of models with their own scoring workers.
 SCORER_MODULES = {"reward_model": "classifier", "judge": "judge"}
 
 
 def build_workers(
     hosts: LaunchedRun, config: Config, *, roles: frozenset[str], actor_updates: int = 0, critic_updates: int = 0
 ) -> WorkerGroup:
-    """The hybrid workers, being built with these roles. An actor without updates to make does not learn."""
+    """Start building these roles in the hybrid workers; an actor without updates has no optimiser."""
     where = hosts.where
 
     def setup(rank: int) -> tuple[WorkerSetup]:
@@ -73,7 +73,7 @@ def rollout_group(hosts: LaunchedRun, config: Config) -> RolloutGroup:
 
 @contextmanager
 def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup | None]:
-    """The light process that computes advantages of tokens, being built; None where they follow from scores alone."""
+    """Start the process that computes token advantages; give None if advantages follow from scores alone."""
     if not needs(config).advantages_of_tokens:
         yield None
         return
@@ -94,9 +94,7 @@ def advantage_worker(config: Config, *, run_id: str) -> Iterator[WorkerGroup | N
 
 @contextmanager
 def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) -> Iterator[WorkerGroup | None]:
-    """Workers of the reward model (where it has its own) or of the judge, being built; None where the run has no such
-    model.
-    """
+    """Start the workers of the judge or of a reward model that has its own; give None if the run has no such model."""
     model, judge = config.reward.model, config.reward.judge
     if name == "reward_model":
         is_wanted, num_workers = bool(model.path) and model.placement == "own", model.num_workers
@@ -107,7 +105,7 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
         yield None
         return
     timeout_s = config.cluster.start_timeout_s
-    # CPU workers share the cores, which the hybrid workers have booked; a GPU is had by one worker alone.
+    # CPU workers share the cores, which the hybrid workers have reserved; a GPU belongs to one worker alone.
     placement = Placement(Devices(where.kind, 1, num_workers), timeout_s=timeout_s) if where.kind == "cuda" else None
     group = WorkerGroup(
         name,
@@ -141,7 +139,7 @@ def scorer_workers(config: Config, name: str, *, where: Devices, run_id: str) ->
 def reward_pool(
     config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path, *, run_id: str
 ) -> Iterator[RewardPool]:
-    """Scorers, loading their functions; failed samples are written into the folder ``failures``."""
+    """Start the scorers, which load their functions; failed samples are written to the folder ``failures``."""
     with writing(failures):
         failures.mkdir(parents=True, exist_ok=True)
     pool = RewardPool(
@@ -160,7 +158,7 @@ def reward_pool(
 
 @dataclass(frozen=True, slots=True)
 class _Starting:
-    """What scores, while it starts."""
+    """The scorers while they start."""
 
     config: Config
     pool: RewardPool
@@ -168,9 +166,9 @@ class _Starting:
     judge: WorkerGroup | None
 
     def ready(self, hybrid: WorkerGroup) -> Rewards:
-        """Once everything has started, and the hybrid workers with it.
+        """Return the rewards once all scorers and the hybrid workers have started.
 
-        The functions come first: one that does not load ends the run before a model has.
+        The functions come first: one that cannot be loaded ends the run before a model is loaded.
         """
         reward, timeout_s = self.config.reward, self.config.cluster.start_timeout_s
         stage_timeout_s = self.config.trainer.stage_timeout_s
@@ -200,7 +198,7 @@ class _Starting:
 def scorers(
     hosts: LaunchedRun, config: Config, tokenizer: PreTrainedTokenizerBase, failures: Path
 ) -> Iterator[_Starting]:
-    """Everything that scores, being started."""
+    """Start everything that scores."""
     where, run_id = hosts.where, hosts.run_id
     with (
         reward_pool(config, tokenizer, failures, run_id=run_id) as pool,
@@ -212,7 +210,7 @@ def scorers(
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Everything a trainer calls."""
+    """The parts that a trainer calls."""
 
     devices: Devices
     actor: ActorGroup
@@ -234,9 +232,9 @@ def stack(
     actor_updates: int,
     critic_updates: int,
 ) -> Iterator[Stack]:
-    """The parts of a reinforcement-learning run.
+    """Start the parts of a reinforcement-learning run.
 
-    Everything starts side by side; a reward function that does not load ends the run before a model has.
+    Everything starts in parallel; a reward function that cannot be loaded ends the run before a model is loaded.
     """
     timeout_s = config.cluster.start_timeout_s
     with (

@@ -1,4 +1,4 @@
-"""Warn where a run's score or entropy collapses: what was found, what it was before, and what helps."""
+"""Warn if a run's score or entropy collapses: the value, the earlier value, and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--dry-run`` of train and sft: everything that a run checks before it starts its workers."""
+"""``--dry-run`` of train and sft: all checks that a run makes before it starts its workers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from verl_like.training.tasks import check_reward, sft_task_of, task_of
 
 
 def dry_run(config: Config, *, command: str) -> str:
-    """Return what was found, a line for each thing.
+    """Return the findings, one per line.
 
     Args:
         command: "train" or "sft".
 
     Raises:
-        ValueError: what would have refused the run.
+        ValueError: a check that would refuse the run.
     """
     return _sft(config) if command == "sft" else _train(config)
 

@@ -1,4 +1,4 @@
-"""Turn prompts into a batch of responses, with scoring under way; shared by training and validation."""
+"""Turn prompts into a batch of responses while scoring runs; shared by training and validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl_like.data.prompts import Prompt, prompt_table
 from verl_like.protocol import DataProto
 from verl_like.workers.groups import RolloutGroup
 
-VALIDATION_STEP = -1  # every validation draws the same samples, so that curves differ by the policy alone
+VALIDATION_STEP = -1  # every validation draws the same samples, so that curves differ only by the policy
 
 
 def train_sampling(config: Config) -> Sampling:
@@ -39,7 +39,7 @@ def val_sampling(config: Config) -> Sampling:
 
 
 def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
-    """Hand the prompts to the store; ``group_id`` is the position in this batch."""
+    """Put the prompts into the store; ``group_id`` is the position in this batch."""
     table = prompt_table(prompts)
     group_ids = np.arange(len(prompts), dtype=np.int64)
     uids = np.array([prompt.uid for prompt in prompts])
@@ -57,12 +57,12 @@ def generate(
     version: int,
     first_sample: int = 0,
 ) -> RemoteBatch:
-    """Generate ``n`` responses to each prompt; rows are sorted by (prompt, sample), whatever their order of arrival.
+    """Generate ``n`` responses to each prompt; rows are sorted by (prompt, sample), not by arrival.
 
     Args:
-        begin: is called with the facts of some rows and their block the moment they exist, to have them scored; None
-            where nothing is scored.
-        first_sample: number of a prompt's first sample in this step's seeds; above 0 where a prompt may come again.
+        begin: called with the facts and the block of some rows as soon as they exist, to start their scoring; None if
+            nothing is scored.
+        first_sample: number of a prompt's first sample in this step's seeds; above 0 if a prompt may be drawn again.
     """
     asked = put_prompts(prompts)
     blocks = []

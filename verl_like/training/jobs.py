@@ -1,4 +1,4 @@
-"""The jobs that train: train and sft. Each builds what it needs and leaves no process behind."""
+"""The jobs that train: train and sft. Each builds its workers and ends all of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] = P
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
         folder.mend(config_yaml, job="train")
-        with uploaded(config, folder):  # an end that could not copy all
+        with uploaded(config, folder):  # an earlier end may not have copied everything
             return Progress(step=step)
     plan = check_memory(config)
     check_reward(config, task.prompts, task.val_prompts or ())
@@ -115,7 +115,7 @@ def sft(config: Config, config_yaml: str) -> int:
 
 
 def report(config: Config, folder: RunFolder, progress: Progress, *, steps: int) -> None:
-    """Write summary.json and curves.png of a run of so many steps that has ended, or was stopped."""
+    """Write summary.json and curves.png of a run of ``steps`` steps that has finished or was stopped."""
     write_summary(
         folder.path,
         Summary(

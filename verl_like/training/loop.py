@@ -1,4 +1,4 @@
-"""The loop that drives every trainer: resume, validate, take steps, save, and stop in order."""
+"""The loop that drives every trainer: resume, validate, take steps, save, and stop cleanly."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 
 
 class Trainer(ABC):
-    """One way to train, which :class:`TrainingLoop` drives: a step, and what a checkpoint keeps besides the learners.
+    """One way to train, driven by :class:`TrainingLoop`: a step, and a checkpoint's state apart from the learners.
 
     Attributes:
         job: name of the command, as a checkpoint records it.
-        num_val_prompts: prompts of a validation; 0 where the trainer does not validate.
-        progress: where the run stands. The loop counts steps, seconds, tokens and validations in it.
+        num_val_prompts: prompts of a validation; 0 if the trainer does not validate.
+        progress: state of the run, in which the loop counts steps, seconds, tokens and validations.
     """
 
     job: ClassVar[str]
@@ -52,7 +52,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps besides the learners: JSON, with ``step`` and ``weight_version``."""
+        """Return the state of a checkpoint apart from the learners: JSON, with ``step`` and ``weight_version``."""
 
     @abstractmethod
     def load(self, state: dict[str, Any], path: Path) -> None:
@@ -79,18 +79,18 @@ class Trainer(ABC):
         raise NotImplementedError(f"{type(self).__name__} has validation prompts, but no validate().")
 
     def truncate_after(self, step: int) -> None:  # noqa: B027
-        """Drop what is recorded of steps after this one, which are taken again."""
+        """Drop the records of steps after this one, which are repeated."""
 
     def close(self) -> None:  # noqa: B027
-        """Finish what goes on beside the steps, after the last one."""
+        """Finish the work that runs in parallel with the steps, after the last one."""
 
 
 class TrainingLoop:
     """Drives a trainer from the checkpoint that ``trainer.resume`` names to the last step.
 
     Args:
-        process_metrics: reports of the run's processes, which the trainer's steps ask for.
-        processes: worker groups among them are traced in the steps ``trainer.profile_steps``.
+        process_metrics: reports of the run's processes, which the trainer's steps request.
+        processes: the worker groups among them are traced in the steps ``trainer.profile_steps``.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class TrainingLoop:
         """Continue from the checkpoint that ``trainer.resume`` names, if there is one."""
         path = self.checkpoints.find(self.config.trainer.resume)
         if path is None:
-            self.truncate_after(-1)  # steps of an earlier start that left no checkpoint come again
+            self.truncate_after(-1)  # steps of an earlier start without a checkpoint are repeated
             return
         self.trainer.load(load_state(path), path.absolute())
         if self.checkpoints.holds(path):
@@ -151,13 +151,13 @@ class TrainingLoop:
         log.info("continuing from %s", path)
 
     def truncate_after(self, step: int) -> None:
-        """Drop what is recorded of steps after this one: they come again."""
+        """Drop the records of steps after this one, which are repeated."""
         self.trackers.truncate_after(step)
         self.process_metrics.truncate_after(step)
         self.trainer.truncate_after(step)
 
     def take_steps(self) -> None:
-        """Validate, take all steps that are left, and save where that is due."""
+        """Validate, take all remaining steps, and save when due."""
         try:
             if self.is_validation_due():
                 STARTUP.now(f"validating on {self.trainer.num_val_prompts} prompts")
@@ -175,21 +175,21 @@ class TrainingLoop:
                 interrupted,
                 self.trainer.num_in_flight,
             )
-        except (FeedbackError, SamplerError):  # the policy is that of the last step counted in
+        except (FeedbackError, SamplerError):  # the policy is that of the last counted step
             self.save_unless_saved()
             self.saves.finish()
             raise
         self.save_unless_saved()
 
     def finish(self, metrics: Metrics) -> None:
-        """Count a step in, validate and save where it is time."""
+        """Count a step; validate and save if due."""
         self.progress.step += 1
         self.progress.seconds += metrics["time/step_s"]
         self.progress.tokens += int(metrics["perf/tokens"])
         try:
             if self.is_validation_due():
                 metrics |= self.validate()
-        finally:  # whatever becomes of the validation, the step took place
+        finally:  # the step counts even if the validation fails
             self.trackers.log(self.progress.step, metrics | self.saves.take_metrics())
         self.collapse.add(self.progress.step, metrics)
         self.saves.look()
@@ -197,7 +197,7 @@ class TrainingLoop:
             self.save()
 
     def is_validation_due(self) -> bool:
-        """Whether this moment's policy is to be validated and was not; a run interrupted in between makes up for it."""
+        """Return whether the current policy is due for a validation that has not run, even before an interruption."""
         trainer, step = self.config.trainer, self.progress.step
         if not self.trainer.num_val_prompts or self.progress.last_val_step == step:
             return False
@@ -206,7 +206,7 @@ class TrainingLoop:
         return step == self.total_steps or (trainer.test_freq > 0 and step % trainer.test_freq == 0)
 
     def validate(self) -> Metrics:
-        """Score the held-out prompts; remember first, last and best value."""
+        """Score the held-out prompts; record the first, last and best value."""
         with stage("validation"):
             found = self.trainer.validate()
         metric = self.config.val_metric
@@ -219,17 +219,17 @@ class TrainingLoop:
         return {**found, "time/validation_s": seconds["validation"] + seconds.get("reward_model", 0.0)}
 
     def is_save_due(self) -> bool:
-        """Whether this moment's policy is the best so far, or every so many steps."""
+        """Return whether the current policy is the best so far, or ``save_freq`` steps have passed."""
         every, step = self.config.trainer.save_freq, self.progress.step
         return step > 0 and (self.progress.best_step == step or (every > 0 and step % every == 0))
 
     def save(self) -> None:
-        """Begin a checkpoint of the last finished step."""
+        """Start a checkpoint of the last finished step."""
         with stage("checkpoint"):
             state = {"job": self.trainer.job, **self.trainer.state()}
             self.saves.save(state, is_best=self.progress.best_step == self.progress.step)
 
     def save_unless_saved(self) -> None:
-        """Save the last finished step where the newest checkpoint is of an earlier one."""
+        """Save the last finished step unless the newest checkpoint is of this step."""
         if self.progress.step != self.saves.step:
             self.save()

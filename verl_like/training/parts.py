@@ -25,12 +25,12 @@ from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, Re
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepParts:
-    """What outlives a step; everything that changes from stage to stage is in a StepState.
+    """The parts of a run that outlive a step; state that changes between stages is in a StepState.
 
     Args:
-        needs: which columns the configuration wants of a step.
-        critic, ref, advantages: None where the configuration needs none.
-        run_plan: what was planned of memory and work, if anything was.
+        needs: the columns that the configuration requires of a step.
+        critic, ref, advantages: None if the configuration does not need them.
+        run_plan: the plan of memory and work, if there is one.
     """
 
     config: Config
@@ -61,7 +61,7 @@ def parts_of(
     trackers: Trackers,
     run_plan: RunPlan | None = None,
 ) -> StepParts:
-    """Put together what the stages use, around the workers of ``stack``."""
+    """Combine the parts that the stages use with the workers of ``stack``."""
     limits = RecordLimits(config.trainer.max_records_gib)
     wanted = needs(config)
     return StepParts(

@@ -36,5 +36,5 @@ class PlacementTable:
 
 
 def colocated(roles: Iterable[str]) -> PlacementTable:
-    """Place every role in the hybrid workers, side by side on every device."""
+    """Place every role in the hybrid workers, together on every device."""
     return PlacementTable(dict.fromkeys(roles, HYBRID))

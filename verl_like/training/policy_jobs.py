@@ -1,4 +1,4 @@
-"""The jobs that use a policy as it is: eval, generate and export."""
+"""The jobs that use a policy without training it: eval, generate and export."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Policy:
 
     rollout: RolloutGroup
     rewards: Rewards
-    step: int  # of the checkpoint, 0 for the model itself
+    step: int  # step of the checkpoint, 0 for the model itself
     version: int
 
 
@@ -69,8 +69,8 @@ def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolde
 def evaluate(config: Config) -> dict[str, float]:
     """Return validation metrics (``verl-like eval``, or ``trainer.val_only``) of a checkpoint or a model.
 
-    They are appended to ``<run>/eval/metrics.jsonl``, and responses are written next to it; the rest of the run folder
-    stays as it is.
+    They are appended to ``<run>/eval/metrics.jsonl``, and responses are written next to it. The rest of the run folder
+    does not change.
     """
     check(config)
     check_machine(config, generates=True)

@@ -8,7 +8,7 @@ from verl_like.training.step_metrics import Metrics
 
 
 class PPOTrainer(RolloutTrainer):
-    """Trains the actor, and the critic where the advantage needs one, on responses of the newest weights."""
+    """Trains the actor, and the critic if the advantage needs one, on responses of the newest weights."""
 
     def step(self, step: int) -> Metrics:
         parts, state = self.parts, self.open_step(step)

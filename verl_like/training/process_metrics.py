@@ -1,4 +1,4 @@
-"""The metrics of a run's processes: each is asked once a step, and one that does not answer is missing."""
+"""Metrics of a run's processes, requested once a step; a process that does not answer in time is left out."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.run_ledger import RunLedger
 
 log = logging.getLogger(__name__)
-ASK_S = 2.0  # what a process that does not answer may cost a step
+ASK_S = 2.0  # time limit per step for processes that do not answer
 
 
 class Reporting(Protocol):
     """Processes that report on themselves."""
 
     def asked_for_reports(self) -> dict[BlockRef, str]:
-        """Ask each for a report; return the answers under way, each with the name of the process."""
+        """Request a report from each process; return the pending answers with the names of their processes."""
 
 
 class ProcessMetrics:
-    """Gathers the reports of the driver and of all that it has started.
+    """Collects the reports of the driver and of all processes that it has started.
 
     Args:
-        planned_bytes, limits: as of :class:`RunLedger`.
+        planned_bytes, limits: as in :class:`RunLedger`.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class ProcessMetrics:
         self._asked: dict[BlockRef, str] = {}
 
     def ask(self) -> None:
-        """Ask for the reports, which come while the processes work on."""
+        """Request the reports, which arrive while the processes continue to work."""
         self._asked = {ref: who for group in self._processes for ref, who in group.asked_for_reports().items()}
 
     def take(self, step: int) -> dict[str, float]:
-        """Write into the ledger what every process has done since it was last asked; return the metrics of it."""
+        """Record the reports requested last in the ledger; return their metrics."""
         reports = [self._driver.take()]
         try:
             for _, found in arrivals(self._asked, stage="report", timeout_s=ASK_S):
                 reports += found
-        except (RunError, StageTimeout) as error:  # a statistic ends no run; whoever is lost is met by the next stage
+        except (RunError, StageTimeout) as error:  # a statistic ends no run; the next stage meets lost processes
             log.warning("step %d lacks processes in its ledger: %s", step, error)
         self._asked = {}
         return self._ledger.add(step, reports)

@@ -1,4 +1,4 @@
-"""Trace the stages of some steps, in every worker at once, and their calls (``trainer.profile_steps``)."""
+"""Trace the stages of some steps in all workers, and their calls (``trainer.profile_steps``)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 
 class Profiles:
-    """Traces of some steps.
+    """Writes traces of some steps.
 
     Args:
-        folder: gets ``step_N/`` of each.
-        processes: of which those of worker groups are traced.
-        steps: their numbers.
+        folder: receives ``step_N/`` for each step.
+        processes: the worker groups among them are traced.
+        steps: numbers of the steps.
     """
 
     def __init__(self, folder: Path, processes: Sequence[object], steps: Sequence[int]) -> None:
@@ -33,7 +33,7 @@ class Profiles:
 
     @contextmanager
     def of(self, step: int) -> Iterator[None]:
-        """Take the step inside; a step that fails leaves the traces of the stages that it finished."""
+        """Trace the step inside; a step that fails leaves the traces of its finished stages."""
         if step not in self._steps:
             yield
             return
@@ -52,7 +52,7 @@ class Profiles:
 
 
 def _write_calls(path: Path, *, start: float, end: float) -> None:
-    """Write what Ray has recorded of a step's calls; a file that cannot be written does not end the run."""
+    """Write Ray's record of a step's calls; a file that cannot be written does not end the run."""
     trace = call_trace(ray_calls.recorded_calls(), start=start, end=end)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a checkpoint keeps of the driver: where the run stands, and what one step leaves for the next."""
+"""The driver's state in a checkpoint: the progress of the run, and the state that one step passes to the next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verl_like.training.prompt_ledger import PromptLedger
 
 @dataclass(kw_only=True)
 class Progress:
-    """Where a run stands: what a checkpoint keeps of the driver besides the data loader."""
+    """The progress of a run: the driver's state in a checkpoint, apart from the data loader."""
 
     step: int = 0
     best: float = float("-inf")
@@ -27,7 +27,7 @@ class Progress:
     prompts: PromptLedger = field(default_factory=PromptLedger)
 
     def count_validation(self, value: float) -> None:
-        """Take the value of ``trainer.best_metric`` that the policy of the last finished step has."""
+        """Record the value of ``trainer.best_metric`` for the policy of the last finished step."""
         self.last_val, self.last_val_step = value, self.step
         if self.step == 0:
             self.initial_val = value
@@ -36,13 +36,13 @@ class Progress:
 
     @classmethod
     def read(cls, state: dict[str, Any]) -> Progress:
-        """Read what ``asdict`` has made of a progress."""
+        """Restore a progress from its ``asdict``."""
         return cls(**{**state, "prompts": PromptLedger(**state["prompts"])})
 
 
 @dataclass(kw_only=True)
 class Steering:
-    """What one step leaves for the next.
+    """State that one step passes to the next.
 
     Args:
         kl_coef: weight of the KL penalty in the reward.
@@ -53,10 +53,9 @@ class Steering:
     log_prob_gap: float | None = None
 
     def is_corrected(self, config: Config, *, gap_now: float | None) -> bool:
-        """Return whether ``rollout_correction`` applies: by this step's gap where a stage measured it, else by the last
-        step's.
+        """Return whether ``rollout_correction`` applies, by this step's gap if it was measured, else by the last one.
 
-        Where the engine's log-probs are taken for the old policy's there is nothing to correct.
+        If the engine's log-probs serve as the old policy's, there is nothing to correct.
         """
         correction = config.algorithm.rollout_correction
         gap = self.log_prob_gap if gap_now is None else gap_now

@@ -1,4 +1,4 @@
-"""What became of every prompt that was drawn."""
+"""Account for every prompt that was drawn."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Outcome = Literal["trained", "filtered", "failed"]
 
 @dataclass(kw_only=True, slots=True)
 class PromptLedger:
-    """Prompts since the start of the run; one that comes again in a later epoch counts again.
+    """Counts prompts since the start of the run; a prompt of a later epoch counts again.
 
-    A prompt is *in flight* from its draw until it is booked once: as *trained*, when an update was given a response to
-    it; as *failed*, when none of its responses has a score (or its greedy baseline has none); as *filtered*, when its
-    responses are scored and none is learnt from: equal scores under ``filter_groups``, more groups than the batch
-    holds, all over-long, never resampled, or without advantage where such rows are skipped.
+    A prompt is *in flight* from its draw until it is recorded once: as *trained* if an update received a response to
+    it; as *failed* if none of its responses has a score (or its greedy baseline has none); as *filtered* if its
+    responses are scored but none is learnt from. The last applies to equal scores under ``filter_groups``, more groups
+    than the batch holds, only over-long responses, none resampled, or no advantage if such rows are skipped.
 
-    Each step has a ledger of its own, which is added to that of the run when the step is closed. The prompts of a step
-    that is dropped are then not booked, and come again.
+    Each step has its own ledger, which is added to the run's when the step is closed. The prompts of a dropped step are
+    not recorded, and are drawn again.
     """
 
     drawn: int = 0
@@ -37,13 +37,13 @@ class PromptLedger:
         self.in_flight += count
 
     def book(self, count: int, outcome: Outcome) -> None:
-        """Record what became of ``count`` prompts in flight."""
+        """Record the outcome of ``count`` prompts in flight."""
         assert 0 <= count <= self.in_flight, f"{count} of {self.in_flight} prompts in flight cannot be {outcome}"
         self.in_flight -= count
         setattr(self, outcome, getattr(self, outcome) + count)
 
     def leave(self, count: int, outcome: Outcome) -> None:
-        """Record that ``count`` prompts go on, and what became of the others in flight."""
+        """Keep ``count`` prompts in flight and record ``outcome`` for the rest."""
         self.book(self.in_flight - count, outcome)
 
     def plus(self, other: PromptLedger) -> PromptLedger:

@@ -1,4 +1,4 @@
-"""``verl-like replay``: take a step of a run again, and name the first value that comes out differently."""
+"""``verl-like replay``: repeat a step of a run, and name the first value that differs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 
 def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
-    """Take the steps of the plan again.
+    """Repeat the steps of the plan.
 
     Returns:
-        The first step that came out differently, or the last one; and what was found there.
+        The first step that differs, or the last one, and its comparison.
 
     Raises:
-        ValueError: the run's files are no longer there, or this machine cannot do what that one could.
+        ValueError: the run's files no longer exist, or this machine lacks what the run needs.
     """
     config, folder = planned.config, RunFolder(planned.config)
     check(config)
@@ -70,7 +70,7 @@ def _compared(planned: ReplayPlan, folder: RunFolder, step: int) -> Comparison:
 
 
 def result_of(planned: ReplayPlan, step: int, found: Comparison) -> str:
-    """Return what came of a replay, in one line; warn where the step was taken with other versions."""
+    """Return the result of a replay in one line; warn if the step was recorded with other versions."""
     if changed := changed_versions(capsule_of(planned.run / "capsules", step)):
         log.warning("the step was taken with %s", ", ".join(changed))
     start = f"from {shown(planned.start)}" if planned.start is not None else "from the beginning"

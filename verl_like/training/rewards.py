@@ -1,4 +1,4 @@
-"""Everything that scores: the functions of the pool and, where there are any, a reward model and a judge."""
+"""The scorers of a run: the functions of the pool and, if configured, a reward model and a judge."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ModelScoring(Protocol):
     """The rows that a model scores for one step."""
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
-        """Have a block scored, now or when the rollout is over; returns at once."""
+        """Start scoring a block, now or after the rollout; return at once."""
 
     def finish(self) -> None:
-        """Start what is left: the rollout is over, and no more blocks come."""
+        """Start the remaining work: the rollout is over, and no more blocks follow."""
 
     def scores(self) -> Scores:
         """Return the scores of all rows begun since the last call, in the order of :meth:`begin`."""
@@ -36,29 +36,29 @@ class ScoringModel(Protocol):
     weight: float
 
     def open(self) -> ModelScoring:
-        """Begin the scores of another step."""
+        """Start the scores of another step."""
 
 
 class StepRewards:
-    """The scores of one step: blocks go in as the rollout makes them; the scores of any of their rows come out.
+    """The scores of one step: the rollout adds blocks, and the scores of any of their rows can be read.
 
-    What is under way when the last reference to this object goes is not waited for, and its results are freed.
+    Pending scores are not waited for when the last reference to this object is dropped; their results are freed.
     """
 
     def __init__(
         self, functions: PoolScoring, models: Sequence[tuple[ScoringModel, ModelScoring]], config: RewardConfig
     ) -> None:
         self._functions, self._models, self._config = functions, models, config
-        self._num_rows = 0  # begun
+        self._num_rows = 0  # rows begun
         self._first_row: dict[bytes, int] = {}  # of a block, among all rows begun; a reference would keep the block
-        self._under_way: list[tuple[Array, Array]] = []  # of each block: group ids, and which rows are of the baseline
-        self._arrived: list[Scores] = []  # of the rows before those under way
+        self._under_way: list[tuple[Array, Array]] = []  # per block: group ids, and the rows of the baseline
+        self._arrived: list[Scores] = []  # of the rows before the pending ones
 
     def begin(self, facts: Facts, block: BlockRef, *, is_baseline: bool = False) -> None:
-        """Have a block scored; returns at once.
+        """Start scoring a block; return at once.
 
         Args:
-            is_baseline: whether the rows are greedy responses, one to each prompt of what else is under way.
+            is_baseline: whether the rows are greedy responses, one per prompt of the other pending rows.
         """
         self._first_row[block.binary()] = self._num_rows
         self._num_rows += len(facts["group_id"])
@@ -68,13 +68,13 @@ class StepRewards:
             scoring.begin(facts, block)
 
     def scores(self, batch: RemoteBatch) -> Scores:
-        """Return the scores of these rows, and of their baseline; wait for what is under way.
+        """Return the scores of these rows and of their baseline; wait for pending ones.
 
-        A failure is worth what ``reward.on_failure`` says. A row may be asked for any number of times.
+        A failure scores as ``reward.on_failure`` says. A row may be requested any number of times.
 
         Raises:
             FeedbackError: too many samples failed.
-            KeyError: a row whose block was not begun here.
+            KeyError: the block of a row was not begun here.
         """
         if self._under_way:
             for _, scoring in self._models:
@@ -93,21 +93,21 @@ class StepRewards:
 
 
 class Rewards:
-    """Everything that scores, for any number of steps at once."""
+    """All scorers of a run, for any number of open steps."""
 
     def __init__(self, functions: RewardPool, models: Sequence[ScoringModel], config: RewardConfig) -> None:
         self._functions, self._models, self._config = functions, models, config
 
     def open(self) -> StepRewards:
-        """Begin the scores of another step; those of open steps stay as they are."""
+        """Start the scores of another step; those of open steps are unchanged."""
         return StepRewards(self._functions.open(), [(model, model.open()) for model in self._models], self._config)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool = False) -> None:
-        """Begin to write these rows of the batch as text."""
+        """Start writing these rows of the batch as text."""
         self._functions.dump(batch, rows, path, appends=appends)
 
     def keep(self, batch: RemoteBatch, columns: Sequence[str], folder: Path) -> None:
-        """Begin to write these columns of the batch as they are."""
+        """Start writing these columns of the batch unchanged."""
         self._functions.keep(batch, columns, folder)
 
     def settle(self) -> None:
@@ -116,5 +116,5 @@ class Rewards:
 
 
 def first_rows(batch: RemoteBatch, count: int) -> Array:
-    """Return the row numbers of the first ``count``; of all where it is negative."""
+    """Return the row numbers of the first ``count`` rows, or of all if it is negative."""
     return np.arange(len(batch) if count < 0 else min(count, len(batch)))

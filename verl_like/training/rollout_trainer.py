@@ -1,4 +1,4 @@
-"""What every trainer that generates shares: opening and closing steps, validation, and the state in a checkpoint."""
+"""Shared parts of trainers that generate: opening and closing steps, validation, and the state in a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from verl_like.training.validation import validate
 
 
 class RolloutTrainer(Trainer):
-    """A trainer whose steps generate responses; a subclass fills in :meth:`step`.
+    """A trainer whose steps generate responses; a subclass implements :meth:`step`.
 
     Args:
-        val_prompts: held out; empty where the run does not validate.
+        val_prompts: held-out prompts; empty if the run does not validate.
     """
 
     job = "train"
@@ -41,10 +41,10 @@ class RolloutTrainer(Trainer):
         self.parts, self.val_prompts = parts, list(val_prompts)
         self.num_val_prompts = len(self.val_prompts)
         self.steering = Steering(kl_coef=parts.config.algorithm.kl_coef)
-        # After the last closed step, as prompts of an open one come again.
+        # After the last closed step, because the prompts of an open one are drawn again.
         self.loader_state = parts.loader.state_dict()
-        self.version = 0  # of the weights that the engines hold
-        # The prompts of each open step; all else that a step holds goes with its state.
+        self.version = 0  # of the engines' weights
+        # The prompts of each open step; everything else of a step is in its state.
         self._open: dict[int, PromptLedger] = {}
 
     @property
@@ -61,7 +61,7 @@ class RolloutTrainer(Trainer):
         self.version = self.parts.rollout.sync().version
 
     def open_step(self, step: int) -> StepState:
-        """Begin a step that generates from the engines' weights; steps before it may still be open."""
+        """Begin a step that generates from the engines' weights; earlier steps may still be open."""
         if not self._open:
             LEDGER.take()  # seconds between steps belong to none
         state = StepState(step=step, version=self.version, steering=self.steering, scores=self.parts.rewards.open())
@@ -70,10 +70,10 @@ class RolloutTrainer(Trainer):
         return state
 
     def close_step(self, state: StepState) -> Metrics:
-        """Count a step in, after its update and sync; steps are closed in the order of their numbers.
+        """Count a step after its update and sync; steps are closed in the order of their numbers.
 
         Returns:
-            All metrics of the step. Its seconds are those since it was opened, or since the step before it was closed.
+            All metrics of the step. Its time begins when it was opened, or when the previous step was closed.
         """
         parts = self.parts
         assert state.loader_state is not None, f"step {state.step} has not kept the data loader's position"
@@ -105,7 +105,7 @@ class RolloutTrainer(Trainer):
         return found
 
     def state(self) -> dict[str, Any]:
-        self.parts.rewards.settle()  # the steps that a checkpoint has do not come again to write their samples
+        self.parts.rewards.settle()  # steps before a checkpoint are not repeated, so their samples must be written
         return {
             **asdict(self.progress),
             "steering": vars(self.steering),

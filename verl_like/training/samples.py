@@ -1,4 +1,4 @@
-"""Responses that a run keeps as text: some of each step, with what became of them, and of each validation."""
+"""Responses that a run keeps as text: some of each step with their results, and some of each validation."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from verl_like.telemetry.sample_rows import shown_rows
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training.rewards import Rewards, first_rows
 
-LOOK_EVERY = 50  # steps between looks at how much room the files take
+LOOK_EVERY = 50  # steps between checks of the files' size
 ADVANTAGES = ("advantage", "advantage_mean", "advantage_min", "advantage_max")  # facts of a row
 
 
 class Samples:
-    """Have samples files written, and have the trackers show some of their rows.
+    """Has samples files written, and has the trackers show some of their rows.
 
-    Writing goes on beside the steps, so a tracker shows a file when the next one is begun, or at the end.
+    Files are written in parallel with the steps, so a tracker shows a file when the next one is begun, or at the end.
 
     Args:
         count: responses of a step; -1 for all.
-        limits: older files are thinned out where all take more than they may.
+        limits: older files are thinned out if all together exceed their limit.
     """
 
     def __init__(
@@ -33,23 +33,23 @@ class Samples:
     ) -> None:
         self._folder, self._count, self._rewards, self._trackers = folder, count, rewards, trackers
         self._max_bytes = (limits or RecordLimits()).samples
-        self._unshown: list[tuple[str, int, Path]] = []  # (of what, step, file)
+        self._unshown: list[tuple[str, int, Path]] = []  # (kind, step, file)
 
     def of_validation(self, step: int) -> Path:
         """Return the file of a validation."""
         return self._folder / f"val_step_{step}.jsonl"
 
     def validated(self, step: int) -> None:
-        """Note that this step's validation has begun to write its file, unless it keeps no responses."""
+        """Record that this step's validation writes its file, unless it keeps no responses."""
         self._unshown.append(("validation", step, self.of_validation(step)))
 
     def write(self, step: int, scored: RemoteBatch, usable: Array, found: Facts) -> None:
-        """Begin to write the first responses of a step.
+        """Start writing the first responses of a step.
 
         Args:
             scored: all rows of the step.
-            usable: [B] bool, those that have advantages.
-            found: facts of these rows alone; their advantages are written, the others' are null.
+            usable: [B] bool, rows that have advantages.
+            found: facts of these rows only; their advantages are written, the others' are null.
         """
         if step % LOOK_EVERY == 0:
             thin_samples(self._folder, self._max_bytes)
@@ -62,7 +62,7 @@ class Samples:
         self._unshown.append(("train", step, path))
 
     def show(self) -> None:
-        """Have the trackers show what was written and not shown yet; wait for the writing."""
+        """Have the trackers show all written files that they have not shown; wait for the writing."""
         unshown, self._unshown = self._unshown, []
         if not unshown or not self._trackers.show_samples:
             return
@@ -73,7 +73,7 @@ class Samples:
 
 
 def _of_all(found: Mapping[str, Array], usable: Array) -> Facts:
-    """Return the advantages among these facts of the usable rows, as facts of all rows: NaN where a row has none."""
+    """Return the advantages of the usable rows as facts of all rows, NaN for rows without one."""
     facts = {name: np.full(len(usable), np.nan, np.float32) for name in ADVANTAGES if name in found}
     for name, values in facts.items():
         values[usable] = found[name]

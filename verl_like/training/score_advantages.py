@@ -1,4 +1,4 @@
-"""Advantages that follow from scores alone: one number for each response, and so a fact of its row."""
+"""Advantages that follow from scores alone: one number per response, and so a fact of its row."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from verl_like.workers.messages import RowRewards
 def score_advantages(
     earned: RowRewards, response_tokens: Array, config: AlgorithmConfig
 ) -> tuple[Facts, dict[str, float]]:
-    """Return the facts ``advantage`` [B] float32, which all tokens of a response share, and ``has_advantage`` [B] bool,
-    whether it is not zero; and metrics, over tokens.
+    """Return the facts ``advantage`` and ``has_advantage``, and metrics over tokens.
+
+    ``advantage`` [B] float32 is shared by all tokens of a response; ``has_advantage`` [B] bool is whether it is not
+    zero.
 
     Args:
-        response_tokens: [B], all of which the policy chose.
+        response_tokens: [B], all chosen by the policy.
     """
     responses = Scored(
         torch.from_numpy(earned.rewards).double(),

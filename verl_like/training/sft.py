@@ -27,12 +27,12 @@ from verl_like.workers.groups import ActorGroup
 
 
 class SftTrainer(Trainer):
-    """Minimises the mean negative log-prob of the answers; one optimiser update a step.
+    """Minimises the mean negative log-prob of the answers, with one optimiser update per step.
 
     Args:
-        task: the rows, at least ``data.train_batch_size``, and the sampler, which chooses those of each step by the
-            step's number alone.
-        ranks: of the actor.
+        task: the rows, at least ``data.train_batch_size``, and the sampler, which selects the rows of a step only by
+            the step's number.
+        ranks: number of the actor's ranks.
     """
 
     job = "sft"

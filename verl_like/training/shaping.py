@@ -1,4 +1,4 @@
-"""Between the reward function and the advantages: what a score is worth, and which rows and groups are learnt from."""
+"""Turn scores into rewards, and select the rows and groups to learn from."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from verl_like.workers.messages import RowRewards
 
 
 def worth(scores: Array, config: AlgorithmConfig) -> Array:
-    """Return [B] float32: scores held within +-``reward_clip``, times ``reward_scale``."""
+    """Return [B] float32: scores clipped to +-``reward_clip``, times ``reward_scale``."""
     held = scores.clip(-config.reward_clip, config.reward_clip) if config.reward_clip > 0 else scores
     scaled: Array = (held * config.reward_scale).astype(np.float32)
     return scaled
 
 
 def rewards_of(batch: RemoteBatch, config: Config) -> Array:
-    """Return [B] float32: what each response earned, its score's :func:`worth` less the over-long penalty.
+    """Return [B] float32: the reward of each response, its score's :func:`worth` less the over-long penalty.
 
     The penalty (DAPO, 2503.14476, equation 13) is 0 up to ``overlong_buffer_len`` tokens below
-    ``data.max_response_length`` and rises evenly to ``overlong_penalty_factor`` there.
+    ``data.max_response_length`` and rises linearly to ``overlong_penalty_factor`` there.
     """
     algorithm = config.algorithm
     rewards = worth(batch.facts["score"], algorithm)
@@ -38,13 +38,13 @@ def rewards_of(batch: RemoteBatch, config: Config) -> Array:
 
 
 def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int | None) -> RowRewards:
-    """Return what the advantages stage is given of the rows.
+    """Return the inputs of the advantages stage for these rows.
 
     Args:
-        mini_batch_prompts: prompts per mini-batch, where the policy loss compares the tokens of one.
+        mini_batch_prompts: prompts per mini-batch, if the policy loss compares the tokens of one.
 
     Raises:
-        FeedbackError: a reward component that the reward function did not report.
+        FeedbackError: the reward function did not report a reward component.
     """
     baseline = batch.facts.get("baseline_score")
     return RowRewards(
@@ -57,11 +57,11 @@ def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int |
 
 
 def _component(batch: RemoteBatch, name: str) -> Array:
-    """Return [B] float32: a number that the reward function reported beside its score."""
+    """Return [B] float32: a number that the reward function reported in addition to its score."""
     details = batch.facts["details"]
     for row, reported in enumerate(details):
         value = reported.get(name)
-        if not isinstance(value, int | float) or not abs(value) <= MAX_SCORE:  # NaN neither
+        if not isinstance(value, int | float) or not abs(value) <= MAX_SCORE:  # also refuses NaN
             raise FeedbackError(
                 f"algorithm.reward_components names {name!r}, but beside the score of a response to prompt "
                 f"{batch.facts['uid'][row]} the "
@@ -72,8 +72,9 @@ def _component(batch: RemoteBatch, name: str) -> Array:
 
 
 def learnt_from(batch: RemoteBatch, config: Config, rng: np.random.Generator) -> Array:
-    """Return the row indices that the updates see: without over-long responses where ``mask_overlong``, resampled where
-    ``pf_ppo``.
+    """Return the row indices for the updates.
+
+    Over-long responses are left out under ``mask_overlong``; rows are resampled under ``pf_ppo``.
     """
     rows = np.arange(len(batch))
     if config.algorithm.mask_overlong:
@@ -92,9 +93,9 @@ def learnt_from(batch: RemoteBatch, config: Config, rng: np.random.Generator) ->
 
 
 def is_usable(batch: RemoteBatch) -> Array:
-    """Return [B] bool: rows that have what the advantage needs.
+    """Return [B] bool: rows that have the inputs of the advantage.
 
-    A failed score, or that of its prompt's baseline, is never a zero.
+    A failed score, or a failed score of the prompt's baseline, never counts as zero.
     """
     usable: Array = ~np.isnan(batch.facts["score"])
     if "baseline_score" in batch.facts:
@@ -105,7 +106,7 @@ def is_usable(batch: RemoteBatch) -> Array:
 def has_differing_scores(batch: RemoteBatch) -> Array:
     """Return [B] bool: rows of groups in which two usable scores differ.
 
-    In all other groups siblings say nothing about each other.
+    In other groups, siblings carry no information about each other.
     """
     usable = is_usable(batch)
     group = batch.facts["group_id"]
@@ -120,15 +121,16 @@ def has_differing_scores(batch: RemoteBatch) -> Array:
 def groups_with_signal(
     draw: Callable[[int], RemoteBatch], *, num_groups: int, max_batches: int
 ) -> tuple[RemoteBatch, dict[str, float]]:
-    """Draw scored batches (DAPO's dynamic sampling, 2503.14476, section 3.2) until ``num_groups`` groups have differing
-    scores.
+    """Draw scored batches until ``num_groups`` groups have differing scores.
+
+    This is DAPO's dynamic sampling (2503.14476, section 3.2).
 
     Args:
-        draw: makes a scored batch; takes how many it made before in this step.
+        draw: returns a scored batch; receives the number of earlier draws in this step.
 
     Returns:
-        The first ``num_groups`` such groups, numbered from 0; what is over is dropped, since the next step's policy is
-        another. And metrics.
+        The first ``num_groups`` such groups, numbered from 0, and metrics. Surplus groups are dropped, because the next
+        step has another policy.
 
     Raises:
         FeedbackError: ``max_batches`` batches were not enough.
@@ -156,11 +158,11 @@ def groups_with_signal(
 
 
 def resampled(rewards: Array, *, scheme: str, weight_pow: float, rng: np.random.Generator) -> Array:
-    """Return [B] row indices drawn with replacement (PF-PPO, 2409.06957): responses whose reward says much come often.
+    """Return [B] row indices drawn with replacement (PF-PPO, 2409.06957), more often for informative rewards.
 
     Args:
         rewards: [B].
-        scheme: ``pow`` weighs a row by |reward| to the power ``weight_pow``; ``max_min`` takes the rows of highest and
+        scheme: ``pow`` weights a row by |reward| to the power ``weight_pow``; ``max_min`` takes the rows of highest and
             of lowest reward; ``max_random`` takes those of highest reward, and any other a quarter as often.
     """
     if scheme == "pow":

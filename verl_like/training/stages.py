@@ -1,6 +1,7 @@
 """The stages of a step as functions of (parts, state, batch); a trainer is a short list of them.
 
-A stage reads and adds columns and facts of the batch, books metrics and prompts in the state, and knows no other step.
+A stage reads and adds columns and facts of the batch, records metrics and prompts in the state, and knows no other
+step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from verl_like.workers.messages import UpdateTerms
 
 
 def rollout(parts: StepParts, state: StepState) -> RemoteBatch:
-    """Generate the step's responses; where groups are filtered, in as many draws as it takes, with their scores."""
+    """Generate the step's responses; if groups are filtered, draw and score batches until there are enough."""
     config = parts.config
     if config.algorithm.filter_groups:
         batch, found = groups_with_signal(
@@ -42,10 +43,10 @@ def rollout(parts: StepParts, state: StepState) -> RemoteBatch:
 
 
 def draw(parts: StepParts, state: StepState, number: int = 0) -> RemoteBatch:
-    """Take the next prompts and generate their responses, with scoring under way.
+    """Take the next prompts and generate their responses while scoring runs.
 
     Args:
-        number: draws of this step before this one.
+        number: earlier draws of this step.
     """
     config = parts.config
     with stage("prompts"):
@@ -77,7 +78,7 @@ def draw(parts: StepParts, state: StepState, number: int = 0) -> RemoteBatch:
 
 
 def _scored(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
-    """Return the batch with its scores, for the choice of groups; :func:`score` asks for those of the chosen rows."""
+    """Return the batch with its scores, to select groups; :func:`score` fetches those of the selected rows."""
     with stage("reward_wait"):
         batch = batch.with_facts(state.scores.scores(batch).facts)
     parts.loader.feedback(batch.facts["uid"], batch.facts["score"])
@@ -92,7 +93,7 @@ def sleep(parts: StepParts) -> None:
 
 
 def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
-    """Add what the models say of the responses: old and reference log-probs and values, as far as they are needed."""
+    """Add the models' outputs for the responses: old and reference log-probs and values, if needed."""
     with stage("balance"):
         parts.balance.assign(batch)
         rows = by_rank(batch, parts.devices.world_size)
@@ -109,26 +110,26 @@ def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> Non
 
 
 def score(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
-    """Return the rows with their scores, once all have come."""
+    """Return the rows with their scores, once all have arrived."""
     with stage("reward_wait"):
         batch = batch.with_facts(state.scores.scores(batch).facts)
         state.metrics.add_rewards(batch)
-        if not parts.config.algorithm.filter_groups:  # which has reported the scores of all that was drawn
+        if not parts.config.algorithm.filter_groups:  # which has reported the scores of all drawn rows
             parts.loader.feedback(batch.facts["uid"], batch.facts["score"])
     return batch
 
 
 def keep_position(parts: StepParts, state: StepState) -> None:
-    """Keep where the data loader stands after this step: before the policy learns, and before another step draws.
+    """Record the data loader's position after this step, before the policy learns and another step draws.
 
     Raises:
-        SamplerError: a custom sampler gave no state. The policy is still that of the last closed step.
+        SamplerError: a custom sampler returned no state. The policy is still that of the last closed step.
     """
     state.loader_state = parts.loader.state_dict()
 
 
 def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> RemoteBatch:
-    """Return the rows that are learnt from, with their advantages; begin to write samples and the step's snapshot."""
+    """Return the rows to learn from with their advantages; start writing samples and the step's snapshot."""
     config, usable = parts.config, is_usable(scored)
     batch = scored.select(usable)
     state.prompts.leave(num_prompts(batch), "failed")
@@ -158,14 +159,14 @@ def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> R
 
 
 def balance_update(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
-    """Assign the rows that are left to ranks, for the updates."""
+    """Assign the remaining rows to ranks, for the updates."""
     with stage("balance"):
         imbalance = parts.balance.assign(batch, skips_zeros=parts.config.actor.skip_zero_advantages)
         state.metrics.add({"balance/imbalance": imbalance})
 
 
 def update_critic(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
-    """Update the critic, where there is one."""
+    """Update the critic, if there is one."""
     if parts.critic is None:
         return
     with stage("update_critic"):
@@ -176,7 +177,7 @@ def update_critic(parts: StepParts, state: StepState, batch: RemoteBatch) -> Non
 
 
 def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
-    """Update the actor, once the critic has warmed up."""
+    """Update the actor, after the critic's warm-up."""
     config = parts.config
     if state.step <= config.critic.warmup_steps:
         return
@@ -194,14 +195,14 @@ def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> None
 
 
 def book_trained(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
-    """Book the prompts whose responses the updates were given; those without any advantage count as filtered."""
+    """Record the prompts that the updates were given; those without any advantage count as filtered."""
     if parts.critic is None and parts.config.actor.skip_zero_advantages:
         state.prompts.leave(num_prompts(batch, batch.facts["has_advantage"]), "filtered")
     state.prompts.leave(0, "trained")
 
 
 def sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
-    """Give the engines the new weights, and report what the step left in the store and in the processes."""
+    """Send the new weights to the engines, and report the step's use of the store and of the processes."""
     with stage("sync"):
         parts.process_metrics.ask()
         parts.store.ask()

@@ -1,4 +1,4 @@
-"""What a step reports, gathered from facts and from the workers' reports."""
+"""The metrics of a step, collected from facts and from the workers' reports."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of 
 
 
 def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
-    """Return the mean of each finite number that was reported beside the scores, over the responses for which it was.
+    """Return the mean of each finite number reported with the scores, over the responses that have it.
 
-    ``unreadable`` is left out: it is counted.
+    ``unreadable`` is left out, because it is counted.
     """
     found: dict[str, list[float]] = {}
     for reported in details:
@@ -49,15 +49,15 @@ class StepMetrics:
 
     def __init__(self) -> None:
         self._values: Metrics = {}
-        self.log_prob_gap: float | None = None  # nats, mean; as soon as a stage has measured it
-        self.learnt_tokens = 0.0  # of the rows that the actor learnt from, once for each epoch
-        self.mean_weight: float | None = None  # of the batch's importance weights, where they are divided by it
+        self.log_prob_gap: float | None = None  # nats, mean; set once a stage has measured it
+        self.learnt_tokens = 0.0  # of the rows that the actor learnt from, counted once per epoch
+        self.mean_weight: float | None = None  # of the batch's importance weights, if they are divided by it
 
     def add(self, values: Mapping[str, float]) -> None:
         self._values.update(values)
 
     def add_mean(self, reports: Reports) -> None:
-        """Add the mean over ranks of metrics that are equal, or meant to be averaged."""
+        """Add the mean over ranks of metrics that are equal, or are to be averaged."""
         self.add({name: float(np.mean([r[name] for r in reports])) for name in reports[0] if name not in _SUMS})
 
     def add_rollout(self, batch: RemoteBatch) -> None:
@@ -67,8 +67,8 @@ class StepMetrics:
                 "rollout/response_tokens_mean": float(tokens.mean()),
                 "rollout/response_tokens_max": float(tokens.max()),
                 "rollout/prompt_tokens_mean": float(batch.facts["prompt_tokens"].mean()),
-                # A sampled token's negative log-prob is, in the mean, the entropy of the distribution it was drawn
-                # from.
+                # The mean negative log-prob of the sampled tokens estimates the entropy of the distributions they are
+                # drawn from.
                 "rollout/entropy_mean": -float(batch.facts["log_prob_sum"].sum() / max(tokens.sum(), 1)),
                 "rollout/length_finish_frac": float((batch.facts["finish_reason"] == "length").mean()),
                 "rollout/weight_version": float(batch.facts["weight_version"].min()),
@@ -90,17 +90,17 @@ class StepMetrics:
             self.mean_weight = sum(r["weight_sum"] for r in reports) / max(sum(r["weight_count"] for r in reports), 1.0)
 
     def add_update(self, reports: Reports) -> None:
-        """Add the actor's update, which has measured the gap where no old-log-prob stage has."""
+        """Add the actor's update, which measures the gap if no old-log-prob stage does."""
         self.add_mean(reports)
         if sum(r.get("gap_count", 0.0) for r in reports):
             self.add_log_prob_gap(reports)
 
     def add_rewards(self, batch: RemoteBatch) -> None:
-        """Add the scores of the rows that have one, what was reported beside them, and the failures by kind."""
+        """Add the scores of the rows that have one, the details reported with them, and the failures by kind."""
         all_scores, status = batch.facts["score"], batch.facts["reward_status"]
         is_scored = ~np.isnan(all_scores)
         scores = all_scores[is_scored]
-        # Where groups are filtered it is of all that were drawn, and here already.
+        # If groups are filtered, this is present already and covers all drawn groups.
         self._values.setdefault("rollout/signal_frac", signal_frac(batch.facts["group_id"][is_scored], scores))
         self.add(
             {

@@ -1,4 +1,4 @@
-"""Everything that belongs to one step in progress; any number of steps may be open at once."""
+"""The state of one step in progress; any number of steps may be open at once."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from verl_like.training.step_metrics import StepMetrics
 
 @dataclass(kw_only=True, slots=True)
 class StepState:
-    """What the stages of one step share besides the batch.
+    """State that the stages of one step share in addition to the batch.
 
-    A step that is dropped leaves nothing: its scores and references go with this object.
+    A dropped step leaves nothing: its scores and references are freed with this object.
 
     Args:
-        step: its number, from 1.
-        version: of the weights that its responses come from; :func:`~verl_like.training.stages.sync` sets the new one.
-        steering: what the last closed step left for this one.
-        scores: of the step's rows.
-        prompts: what became of the prompts of this step alone.
-        num_drawn: prompts that the data loader had given after this step's last draw, since the start of the run.
-        loader_state: of the data loader after this step; None until a stage takes it.
+        step: number of the step, from 1.
+        version: version of the weights that generate its responses; :func:`~verl_like.training.stages.sync` updates it.
+        steering: state from the last closed step.
+        scores: scores of the step's rows.
+        prompts: outcomes of the prompts of this step only.
+        num_drawn: prompts drawn from the data loader since the start of the run, up to this step's last draw.
+        loader_state: state of the data loader after this step; None until a stage records it.
     """
 
     step: int

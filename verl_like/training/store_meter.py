@@ -1,4 +1,4 @@
-"""Measure what the object store carried in a step, and warn before it is too small."""
+"""Measure the object store's traffic in a step, and warn before the store is too small."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from verl_like.protocol import bytes_per_token
 log = logging.getLogger(__name__)
 
 WARN_FRAC = 0.7  # Ray begins to spill to disk at 0.8
-PAUSE_S = 60.0  # between questions to a Ray that does not answer
+PAUSE_S = 60.0  # between requests to a Ray that does not answer
 
 
 class StoreMeter:
     """The ``store/`` metrics: differences of the cluster's own counters from step to step.
 
-    Those that cannot be had soon are missing from the step.
+    Metrics that do not arrive in time are missing from the step.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class StoreMeter:
         self._has_warned = False
 
     def ask(self) -> None:
-        """Ask for what :meth:`take` reports; the answer comes while other things are done."""
+        """Request the figures that :meth:`take` reports; the answer arrives in parallel."""
         if self._clock() >= self._silent_until:
             self._reply = asking_store_use()
 
@@ -44,7 +44,7 @@ class StoreMeter:
         return found
 
     def check(self, batch: RemoteBatch, columns: list[str]) -> None:
-        """Warn, once, when all ``columns`` of this batch together come close to what the store holds."""
+        """Warn once if all ``columns`` of this batch together nearly fill the store."""
         tokens = int(batch.facts["response_tokens"].sum())
         prompt_tokens = int(batch.facts["prompt_tokens"].sum())
         of_response = [name for name in columns if name != "prompt_ids"]
@@ -65,7 +65,7 @@ class StoreMeter:
             )
 
     def take(self, batch: RemoteBatch) -> dict[str, float]:
-        """Return the traffic since the last call, as far as it was asked for; ``batch`` still holds its blocks."""
+        """Return the traffic since the last call, as far as it was requested; ``batch`` still holds its blocks."""
         found: dict[str, float | None] = {
             "store/fetched_bytes": STORE.take(),
             "store/blocks": batch.num_blocks,

@@ -1,4 +1,4 @@
-"""What the jobs train on, read and checked before any worker starts."""
+"""Read and check the data of the training jobs before any worker starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from verl_like.telemetry.startup import STARTUP
 
 @dataclass(frozen=True, slots=True)
 class TrainTask:
-    """The prompts that a run of reinforcement learning trains on."""
+    """The prompts of a reinforcement-learning run."""
 
     tokenizer: PreTrainedTokenizerBase
     prompts: PromptDataset
@@ -42,10 +42,10 @@ class TrainTask:
 
 
 def task_of(config: Config) -> TrainTask:
-    """Read the prompts, after everything is refused that can be known without them.
+    """Read the prompts, after all checks that do not need them.
 
     Raises:
-        ValueError: a configuration or data set that cannot work.
+        ValueError: the configuration or data set cannot work.
     """
     check(config)
     check_machine(config, generates=True)
@@ -63,7 +63,7 @@ def task_of(config: Config) -> TrainTask:
 
 @dataclass(frozen=True, slots=True)
 class SftTask:
-    """The rows that a supervised run trains on."""
+    """The rows of a supervised run."""
 
     rows: DataProto
     sampler: EpochSampler
@@ -72,10 +72,10 @@ class SftTask:
 
 
 def sft_task_of(config: Config) -> SftTask:
-    """Read the rows, after everything is refused that can be known without them.
+    """Read the rows, after all checks that do not need them.
 
     Raises:
-        ValueError: a configuration or data set that cannot work.
+        ValueError: the configuration or data set cannot work.
     """
     check(config)
     if config.data.sampler:
@@ -95,11 +95,11 @@ def sft_task_of(config: Config) -> SftTask:
 
 
 def check_reward(config: Config, prompts: Sequence[Prompt], val_prompts: Sequence[Prompt] = ()) -> None:
-    """Try the reward on the first prompt of each data source, and on every truth, before anything heavy starts."""
+    """Try the reward on the first prompt of each data source, and on every ground truth, before heavy work starts."""
     INTERRUPT.stop_before("start")
     STARTUP.now("trying the reward functions")
     named = [(prompt.uid, prompt) for prompt in prompts]
-    named += [(f"{prompt.uid} of data.val_files", prompt) for prompt in val_prompts]  # uids are of one list of files
+    named += [(f"{prompt.uid} of data.val_files", prompt) for prompt in val_prompts]  # unique only within one list
     first: dict[str, tuple[str, Prompt]] = {}
     for name, prompt in named:
         first.setdefault(prompt.data_source, (name, prompt))
@@ -145,12 +145,12 @@ def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:
 
 
 def num_steps(config: Config, loader: PromptLoader) -> int:
-    """Return how many steps the run has."""
+    """Return the number of steps of the run."""
     return config.trainer.total_training_steps or config.trainer.total_epochs * loader.batches_per_epoch
 
 
 def learner_updates(config: Config, steps: int) -> dict[str, int]:
-    """Return the optimiser updates of actor and critic in so many steps."""
+    """Return the optimiser updates of actor and critic in ``steps`` steps."""
 
     def per_step(learner: ActorConfig | CriticConfig) -> int:
         return config.data.train_batch_size // learner.mini_batch_size * learner.epochs

@@ -22,8 +22,8 @@ def validate(
 ) -> dict[str, float]:
     """Return mean@n, pass@n and maj@n of the policy that the engines hold.
 
-    Some responses are written to ``samples_path`` as text, and beside it, to ``<its stem>.scores.parquet``, the scores
-    of all.
+    Some responses are written to ``samples_path`` as text. The scores of all go to ``<its stem>.scores.parquet`` next
+    to it.
 
     Raises:
         FeedbackError: too many responses have no score.

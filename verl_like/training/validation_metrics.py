@@ -9,23 +9,23 @@ import numpy as np
 
 from verl_like.reward.scores import is_unreadable_mark, was_unreadable
 
-CORRECT_SCORE = 1.0 - 1e-6  # a response with this score is correct, unless its reward says so itself by `acc`
+CORRECT_SCORE = 1.0 - 1e-6  # a response with this score is correct, unless its reward reports `acc`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationSample:
     """One response to a validation prompt.
 
-    ``score`` is None where the reward failed, unless ``reward.on_failure`` gives failures one. The facts at the end go
-    into the file of scores; no metric reads them.
+    ``score`` is None if the reward failed, unless ``reward.on_failure`` gives failures one. The last fields are only
+    written to the file of scores; no metric reads them.
     """
 
     uid: str  # of the prompt
     data_source: str
-    response: str  # or what stands for it where only equality matters
+    response: str  # or a stand-in if only equality matters
     score: float | None
-    details: Mapping[str, float | str] = field(default_factory=dict)  # what the reward function returned besides
-    sample: int = 0  # which of the prompt's responses
+    details: Mapping[str, float | str] = field(default_factory=dict)  # further return values of the reward function
+    sample: int = 0  # number among the prompt's responses
     reward_status: str = "ok"
     failure: str | None = None
     finish_reason: str = ""
@@ -67,7 +67,7 @@ def validation_metrics(samples: Sequence[ValidationSample], n: int) -> dict[str,
     metrics: dict[str, float] = {}
     for source in sources:
         rows = [sample for sample in samples if sample.data_source == source]
-        if len(sources) > 1:  # of one source they would be those over all rows once more
+        if len(sources) > 1:  # for one source they would equal those over all rows
             metrics |= {f"val/{source}/{name}": value for name, value in _metrics(rows, n).items()}
         metrics |= {f"val/{source}/{name}": value for name, value in _detail_means(rows, n).items()}
     return metrics | {f"val/{name}": value for name, value in _metrics(samples, n).items()}
@@ -118,7 +118,7 @@ def _majority(group: Sequence[ValidationSample]) -> ValidationSample:
     votes: dict[str, int] = {}
     for sample in group:
         votes[sample.answer] = votes.get(sample.answer, 0) + 1
-    # max and dicts keep the order of insertion: of equal counts the first seen wins.
+    # max and dicts keep insertion order: among equal counts the first seen wins.
     winner = max(votes, key=lambda answer: votes[answer])
     return next(sample for sample in group if sample.answer == winner)
 

@@ -1,4 +1,4 @@
-"""The file that keeps every score of a validation, from which each of its metrics can be computed again."""
+"""The file with every score of a validation, from which all its metrics can be recomputed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from verl_like.telemetry.trackers import write_atomically
 from verl_like.training.validation_metrics import ValidationSample
 
-# Name -> type of a column, and null where: docs/rewards.md says what each holds.
+# Column -> type; docs/rewards.md says what each column contains and when it is null.
 SCHEMA = pa.schema(
     {
         "uid": pa.string(),
@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
 
 
 def write_scores(samples: Sequence[ValidationSample], path: Path) -> None:
-    """Write one row for each sample, in their order, as parquet; a reader finds the whole file or none."""
+    """Write one row per sample, in their order, as parquet; a reader finds the whole file or none."""
     table = pa.Table.from_pylist([_row(sample) for sample in samples], schema=SCHEMA)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
@@ -60,5 +60,5 @@ def _row(sample: ValidationSample) -> dict[str, object]:
 
 
 def _text(text: str) -> str:
-    """Return the text with lone surrogates, which parquet cannot hold, as the escapes that JSON has for them."""
+    """Return the text with lone surrogates, which parquet cannot store, as their JSON escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
