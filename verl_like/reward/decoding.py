@@ -1,4 +1,4 @@
-"""From token ids back to text, in processes that have no other use for transformers."""
+"""Decode token ids to text, in processes that have no other use for transformers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:  # its import takes seconds, and half of a scorer host's memor
 
 
 class Decoder:
-    """Decodes as the policy's tokenizer does; is made on the driver and sent to the scorer hosts.
+    """Decodes as the policy's tokenizer does. It is made on the driver and sent to the scorer hosts.
 
-    Nearly every tokenizer leaves this to the ``tokenizers`` library, which then comes alone. One that decodes in a way
-    of its own is loaded where it is needed, and brings transformers along.
+    Nearly every tokenizer decodes with the ``tokenizers`` library, which is then the only import. A tokenizer with its
+    own decoding is loaded on the host and imports transformers there.
 
     Args:
-        trust_remote_code: whether that may run code of the tokenizer's folder.
+        trust_remote_code: whether loading it may run code of the tokenizer's folder.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, trust_remote_code: bool) -> None:
@@ -27,20 +27,20 @@ class Decoder:
         self._own: Any = None
 
     def load(self) -> None:
-        """Get ready to decode, in the process that is to."""
+        """Prepare for decoding; called in the process that decodes."""
         if self._library is None:
             from verl_like.data.templates import load_tokenizer
 
             self._own = load_tokenizer(self._path, self._trust_remote_code)
 
     def texts(self, responses: Sequence[list[int]]) -> list[str]:
-        """The responses without their special tokens."""
+        """Return the text of the responses without special tokens."""
         tokenizer = self._library or self._own
         return [tokenizer.decode(ids, skip_special_tokens=True) for ids in responses]
 
 
 def _is_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether it decodes just as the library does: by no method of its own, and nothing is cleaned up afterwards."""
+    """Return whether it decodes exactly as the library: no own decode method and no clean-up afterwards."""
     from transformers import PreTrainedTokenizerFast
 
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -49,6 +49,6 @@ def _is_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
         getattr(type(tokenizer), name) is not getattr(PreTrainedTokenizerFast, name) for name in ("decode", "_decode")
     ):
         return False
-    if type(tokenizer.backend_tokenizer.model).__name__ == "BPE":  # transformers 5 leaves its spaces alone, unless told
+    if type(tokenizer.backend_tokenizer.model).__name__ == "BPE":  # transformers 5 needs an extra flag
         return not tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output
     return not tokenizer.clean_up_tokenization_spaces

@@ -1,6 +1,6 @@
-"""The environment of scorer processes: built-in graders see what they need, and no tokens.
+"""Build the environment of scorer processes: built-in graders get the variables they need, and no secrets.
 
-A function of the user's runs as the user, and sees all that the run sees.
+A user's function has the rights of the user, and gets the whole environment of the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NEEDED = frozenset(
     ["HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LD_PRELOAD", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR"]
 ) | {"TZ", "USER"}
 _NEEDED_PREFIXES = ("LC_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON")
-# A proxy's address may hold a password, so that only what calls services sees it.
+# A proxy's address may contain a password, so that only functions that call services get it.
 _CALL_SERVICES = frozenset(["remote_http", "llm_judge"])
 _OF_SERVICES = frozenset(
     ["ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE"]
@@ -24,9 +24,9 @@ _REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 
 
 def scorer_environment(functions: Sequence[FunctionSpec], environment: Mapping[str, str]) -> dict[str, str]:
-    """What of ``environment`` a scorer process of these functions gets.
+    """Return the part of ``environment`` that a scorer process of these functions gets.
 
-    Variables that a built-in's arguments name are among it: ``$NAME`` within a text, or a text that is a name.
+    It includes the variables that a built-in's arguments name: as ``$NAME`` within a text, or as a text that is a name.
     """
     if any(":" in spec.function for spec in functions):
         return dict(environment)

@@ -1,4 +1,4 @@
-"""Async reward functions: many calls under way at once, each with its deadline."""
+"""Run async reward functions: many calls concurrently, each with its deadline."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Call = Callable[[Sample], Awaitable[tuple[float, Details]]]
 
 
 class EventLoop:
-    """One event loop for all samples of the process, so that clients and sessions can be kept."""
+    """One event loop for all samples of the process, so that clients and sessions can be reused."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
 
     def run(self, awaitable: Awaitable[Any]) -> Any:
-        """The awaitable's result."""
+        """Return the result of the awaitable."""
         return self._runner.run(_as_coroutine(awaitable))
 
     def outcomes(
         self, samples: Sequence[Sample], call: Call, *, max_concurrency: int, timeout_s: float
     ) -> Iterator[tuple[int, Outcome]]:
-        """Yield (position, outcome) pairs in the order in which they are ready.
+        """Yield (position, outcome) pairs as they become ready.
 
-        The loop rests while the caller has the word.
+        The loop is paused while the caller handles a pair.
         """
         arrived: asyncio.Queue[tuple[int, Outcome]] = asyncio.Queue()
         slots = asyncio.Semaphore(max_concurrency)
@@ -51,13 +51,13 @@ async def _outcome(call: Call, sample: Sample, timeout_s: float) -> Outcome:
     try:
         async with deadline:
             score, details = await call(sample)
-    except BaseException as error:  # noqa: BLE001 (the border of user code: a scorer may raise anything)
+    except BaseException as error:  # noqa: BLE001 (user code may raise anything)
         if deadline.expired():
             message = f"no score within reward.timeout_s={timeout_s:g}; the call was cancelled"
             return Outcome("timeout", None, {}, message, time.perf_counter() - started)
         return failed(error, started)
     finally:
-        end_if_forked()  # before a forked process runs the loop's other calls, whose connections are its parent's
+        end_if_forked()  # before a forked process runs the loop's other calls, whose connections belong to its parent
     return Outcome("ok", score, details, "", time.perf_counter() - started)
 
 

@@ -1,4 +1,4 @@
-"""The file that keeps a run's failed samples whole, and the one before it."""
+"""Write a run's failed samples in full to a file, and keep one older file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NAME, OLDER_NAME = "reward_failures.jsonl", "reward_failures.older.jsonl"
 class FailureFile:
     """Appends failed samples to ``reward_failures.jsonl``; a full file is renamed ``reward_failures.older.jsonl``.
 
-    Hosts of several nodes may share the files: each opens the file anew for every write, so that none of them writes
-    into the older one for long.
+    Hosts of several nodes may share the files. Each host opens the file again for every write, so that none keeps
+    writing into the older file for long.
 
     Args:
-        max_bytes: of both together.
+        max_bytes: limit of both files together.
     """
 
     def __init__(self, folder: Path, max_bytes: float) -> None:

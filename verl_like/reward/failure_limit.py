@@ -1,4 +1,4 @@
-"""When failed samples end a run, and what is reported of them."""
+"""Decide when failed samples end a run, and word the report."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NUM_CHARS = 300  # of each text in a message
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A sample without a score, in words for a message: light enough for the driver."""
+    """A sample without a score, as text for a message; small enough to keep on the driver."""
 
     status: str
     message: str
-    prompt: str  # this and the response are empty where a model failed
+    prompt: str  # empty, like the response, if a model failed
     response: str
 
     @property
@@ -36,25 +36,25 @@ class Failure:
 
 
 def clipped_failure(status: str, message: str, prompt: str, response: str) -> Failure:
-    """A failure whose texts are short; longer ones are in ``reward_failures.jsonl``."""
+    """Return a failure with shortened texts; ``reward_failures.jsonl`` has the full ones."""
     return Failure(status, clipped(message, 3 * NUM_CHARS), clipped(prompt, NUM_CHARS), clipped(response, NUM_CHARS))
 
 
 def value_of_failure(config: RewardConfig) -> float:
-    """Return what a sample without a score is worth: NaN (left out) unless ``reward.on_failure=score:<x>``."""
+    """Return the score of a failed sample: NaN (left out) unless ``reward.on_failure=score:<x>``."""
     kind, _, number = config.on_failure.partition(":")
     return float(number) if kind == "score" else float("nan")
 
 
 def check_failures(failures: Sequence[Failure], num_samples: int, config: RewardConfig) -> None:
-    """Refuse to go on where too many samples have no score.
+    """Raise if too many samples have no score.
 
     Args:
-        failures: so far, of ``num_samples`` in all.
+        failures: failures so far, of ``num_samples`` in total.
 
     Raises:
-        FeedbackError: more than ``reward.max_failure_frac`` failed, all failed, or one with
-            ``reward.on_failure=abort``; some are shown.
+        FeedbackError: more than ``reward.max_failure_frac`` failed, all failed, or one failed with
+            ``reward.on_failure=abort``; the message shows some of them.
     """
     if not failures:
         return
@@ -74,7 +74,7 @@ def check_failures(failures: Sequence[Failure], num_samples: int, config: Reward
 
 
 def too_slow(config: RewardConfig, *, num_scored: int, num_rows: int) -> str:
-    """What to report of reward functions that are too slow for a stage, beside whom it waited for."""
+    """Return a sentence about reward functions that are too slow for a stage, to append to the stage's timeout."""
     return (
         f"{function_names(function_specs(config))} has scored {num_scored} of {num_rows} responses in that time, "
         f"counted by blocks. Where each takes long but ends within reward.timeout_s={config.timeout_s:g}, raise "
@@ -84,7 +84,7 @@ def too_slow(config: RewardConfig, *, num_scored: int, num_rows: int) -> str:
 
 
 def _shown(failures: Sequence[Failure]) -> str:
-    texts: dict[str, str] = {}  # by reason, which most failures share: each is reported once
+    texts: dict[str, str] = {}  # by reason: most failures share one, which is printed once
     for failure in failures[:NUM_SHOWN]:
         texts[failure.reason] = texts.get(failure.reason, "") + failure.texts
     shown = "\n".join(reason + of_samples for reason, of_samples in texts.items())
@@ -101,5 +101,5 @@ def _by_kind(statuses: Iterable[str]) -> str:
 
 
 def failures_of(failure: Array) -> list[Failure]:
-    """The failures among the entries, which are None for samples with a score."""
+    """Return the failures among the entries, which are None for samples with a score."""
     return [each for each in failure if each is not None]

@@ -1,7 +1,7 @@
-"""A process that a reward function forks does not answer in its parent's place.
+"""Keep a process that a reward function forks from answering instead of its parent.
 
-``os.fork()`` returns twice, and where the function lets the second process return as well, both would go on to score
-and answer what is left. Forking is allowed, as multiprocessing does it; coming back is not.
+``os.fork()`` returns twice. If the function returns in the child too, both processes would continue to score and
+answer the remaining samples. Forking is allowed, as multiprocessing does it; returning from the child is not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import signal
 from contextlib import suppress
 
-# Taken before a reward function could put others in their places.
+# Imported before a reward function could replace them.
 from os import close, dup2, getpid, kill, open, register_at_fork, write
 
 _NOTE = b"A process that the reward function forked came back from it and was ended. End such a process by os._exit.\n"
@@ -18,14 +18,14 @@ _scorer_pid: int | None = None
 
 
 def watch(answers_fd: int) -> None:
-    """Have processes that this one forks lose the descriptor that answers go through; once, in a scorer process."""
+    """Make processes that this one forks lose the descriptor for answers; called once, in a scorer process."""
     global _scorer_pid
     _scorer_pid = getpid()
     register_at_fork(after_in_child=lambda: _lose(answers_fd))
 
 
 def end_if_forked() -> None:
-    """End this process unless it is the one that watches, however it was forked: a library's fork runs no hook."""
+    """End this process unless it called :func:`watch`; this also covers forks by a library, which run no hook."""
     if _scorer_pid is not None and getpid() != _scorer_pid:
         with suppress(OSError):
             write(2, _NOTE)
@@ -33,7 +33,7 @@ def end_if_forked() -> None:
 
 
 def _lose(answers_fd: int) -> None:
-    # Replaced and not closed: the number would become that of the next file, into which an answer could go.
+    # Replaced, not closed: the next opened file would get the same number, and an answer could go into it.
     nowhere = open(os.devnull, os.O_RDWR)
     dup2(nowhere, answers_fd, inheritable=False)
     close(nowhere)

@@ -1,7 +1,7 @@
-"""The words between a scorer process and its parent.
+"""Messages between a scorer process and its parent.
 
-Requests are pickled: they come from the parent. Answers are lines of JSON, for the process that writes them runs
-whatever a reward function is: numbers and text alone cross, and what has not the right form counts as an intrusion.
+Requests are pickled, because they come from the parent. Answers are lines of JSON, because the process that writes
+them runs arbitrary reward functions: only numbers and text cross, and a malformed line counts as an intrusion.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from verl_like.reward.scorer_messages import (
     Unusable,
 )
 
-HELLO = b"\n"  # an empty line, by which the parent learns the number of the scorer process
-MAX_LINE = 16 << 20  # bytes; several times what the limits on messages, details and truths allow
+HELLO = b"\n"  # an empty line, from which the parent learns the pid of the scorer process
+MAX_LINE = 16 << 20  # bytes; several times the limits on messages, details and ground truths
 _CREDENTIALS = struct.Struct("3i")  # pid, user, group
 _LENGTH = struct.Struct("Q")
 _MAX_CHUNKS = 64
 _MAX_WAIT_S = 1e6  # poll takes milliseconds as an int
 _READINGS = (NOT_ASKED, COMPARED_AS_VALUE, COMPARED_AS_TEXT, UNREADABLE)
-# Taken before a reward function could put another in its place.
+# Created before a reward function could replace it.
 _json = json.JSONEncoder().encode
 
 
 def send_request(connection: socket.socket, number: int, wanted: Any) -> None:
-    """Write a request; raises OSError where the process has ended, or does not read."""
+    """Write a request; raise OSError if the process has ended, or does not read."""
     request = pickle.dumps((number, wanted), pickle.HIGHEST_PROTOCOL)
     connection.sendall(_LENGTH.pack(len(request)) + request)
 
 
 def next_request(file: BinaryIO) -> tuple[int, Any]:
-    """The next request with its number; raises EOFError where there is none."""
+    """Read the next request and its number; raise EOFError if there is none."""
     header = file.read(_LENGTH.size)
     if len(header) < _LENGTH.size:
         raise EOFError
@@ -64,7 +64,7 @@ def next_request(file: BinaryIO) -> tuple[int, Any]:
 
 
 def encoded(message: Message) -> bytes:
-    """A message as a line."""
+    """Encode a message as a line."""
     match message:
         case Answer(request, position, o):
             words: list[Any] = ["answer", request, position, o.status, o.score, o.details, o.message, o.seconds]
@@ -82,7 +82,7 @@ def encoded(message: Message) -> bytes:
 
 
 def decoded(line: bytes) -> Message:
-    """What a line says; an :class:`Intrusion` where it is none of ours."""
+    """Decode a line; return an :class:`Intrusion` if it is not a valid message."""
     try:
         match json.loads(line):
             case ["answer", int(request), int(position), str(status), score, dict(details), str(text), float(seconds)]:
@@ -115,26 +115,26 @@ def _reading(status: str, reason: str) -> TruthReading:
 
 
 class AnswerReader:
-    """The parent's end, for reading: it knows from the kernel which process has written what.
+    """The parent's reading end. It learns from the kernel which process has written each chunk.
 
-    A process that a reward function forked may hold the socket, and write the same words as the scorer process.
+    A process that a reward function forked may hold the socket, and write the same messages as the scorer process.
 
     Args:
         connection: one end of a pair of stream sockets, on which ``SO_PASSCRED`` was set before the other was used.
-        subreaper_pid: who writes beside the scorer process, whose number is that of whoever writes first.
+        subreaper_pid: pid of the subreaper. The first other process that writes is taken as the scorer process.
     """
 
     def __init__(self, connection: socket.socket, subreaper_pid: int) -> None:
         self._connection, self._subreaper_pid = connection, subreaper_pid
         self._scorer_pid: int | None = None
         self._is_at_end = False
-        self._rest = {True: b"", False: b""}  # of a line; whether it is the subreaper's
+        self._rest = {True: b"", False: b""}  # unfinished line; by whether the subreaper wrote it
         self._arrived: deque[Message] = deque()
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
 
     def next(self, timeout_s: float) -> Message | None:
-        """The next message; None where none comes in time."""
+        """Return the next message; None if none arrives in time."""
         deadline = time.monotonic() + min(timeout_s, _MAX_WAIT_S)
         while not self._arrived:
             if self._is_at_end:
@@ -145,8 +145,8 @@ class AnswerReader:
         return self._arrived.popleft()
 
     def arrived(self) -> Sequence[Message]:
-        """What has come and was not asked for with :meth:`next`."""
-        for _ in range(_MAX_CHUNKS):  # an intruder may write without end
+        """Return the messages that have arrived and that :meth:`next` has not returned."""
+        for _ in range(_MAX_CHUNKS):  # an intruder may write endlessly
             if self._is_at_end or not self._poll.poll(0):
                 break
             self._read()
@@ -154,9 +154,9 @@ class AnswerReader:
 
     def _read(self) -> None:
         try:
-            # The kernel puts no more than one writer's bytes into an answer.
+            # The kernel never mixes the bytes of two writers in one chunk.
             chunk, ancillary, _, _ = self._connection.recvmsg(1 << 18, socket.CMSG_SPACE(_CREDENTIALS.size))
-        except OSError:  # reset
+        except OSError:  # connection reset
             chunk, ancillary = b"", []
         if not chunk:
             self._is_at_end = True
@@ -191,7 +191,7 @@ class AnswerWriter:
 
     def __init__(self, fd: int) -> None:
         self._connection = socket.socket(fileno=fd)
-        os.set_inheritable(fd, False)  # programs that a reward function starts have no part in it
+        os.set_inheritable(fd, False)  # programs that a reward function starts do not get it
         self.requests: BinaryIO = self._connection.makefile("rb")
 
     def send(self, message: Message) -> None:
@@ -199,5 +199,5 @@ class AnswerWriter:
         self._connection.sendall(encoded(message))
 
     def greet(self) -> None:
-        """Tell the parent who writes, before a reward function's code runs."""
+        """Identify this process to the parent, before a reward function's code runs."""
         self._connection.sendall(HELLO)

@@ -1,4 +1,4 @@
-"""The reward functions of a run, loaded and applied to samples and truths: what a scorer process does."""
+"""Load a run's reward functions and apply them to samples and ground truths, in a scorer process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from verl_like_graders import prepare
 if TYPE_CHECKING:
     from verl_like.reward.event_loop import EventLoop
 
-_FROM_FIRST = ("acc", "pred")  # what validation reads: the first function that reports it has the say
+_FROM_FIRST = ("acc", "pred")  # read by validation; the first function that reports one sets it
 READINGS_EVERY_S = 0.1
 Numbered = tuple[int, Outcome]
 
 
 class BatchFailed(Exception):
-    """A call for many samples failed, so that it is not known which of them is at fault."""
+    """A call for many samples failed, so that the sample at fault is unknown."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.message)
@@ -33,7 +33,7 @@ class BatchFailed(Exception):
 
 
 class _Function:
-    """One function of the run; with an empty name, one for each data source, found when the source first comes."""
+    """One function of the run; with an empty name, one function per data source, resolved at its first sample."""
 
     def __init__(self, spec: FunctionSpec) -> None:
         self.spec = spec
@@ -59,24 +59,24 @@ class _Function:
         return self._by_source[key]
 
     def reader(self, data_source: str) -> TruthReader | None:
-        """What reads the truths of a data source; None where its function has no reader."""
+        """Return the reader of a data source's ground truths; None if its function has no reader."""
         if data_source not in self._readers:
             try:
                 self._readers[data_source] = truth_reader(self.of(data_source))
-            except ValueError:  # no function is known for the source: whoever scores a sample of it says so
+            except ValueError:  # no function is known for the source: scoring a sample of it reports that
                 self._readers[data_source] = None
         return self._readers[data_source]
 
 
 class Scoring:
-    """Applies all functions of a run to samples; what goes wrong with a sample becomes its outcome.
+    """Applies all functions of a run to samples; an error with a sample becomes its outcome.
 
     Args:
-        max_concurrency: calls of an async function under way at once.
-        timeout_s: after which one of those is cancelled. Everything else is killed from outside.
+        max_concurrency: concurrent calls of an async function.
+        timeout_s: deadline of an async call, which is then cancelled. Everything else is killed from outside.
 
     Raises:
-        ValueError: a function that cannot be loaded or called.
+        ValueError: a function cannot be loaded or called.
     """
 
     def __init__(self, specs: Sequence[FunctionSpec], *, max_concurrency: int, timeout_s: float) -> None:
@@ -86,12 +86,12 @@ class Scoring:
         if any(function.is_batch for function in self._functions):
             self.mode = "batch"  # one call for all samples
         elif any(function.is_async for function in self._functions):
-            self.mode = "concurrent"  # many samples under way at once
+            self.mode = "concurrent"  # many samples at once
         else:
             self.mode = "each"  # one sample after the other
 
     def outcomes(self, samples: Sequence[Sample]) -> Iterator[Numbered]:
-        """(position, outcome) pairs as they come, one for each sample.
+        """Yield (position, outcome) pairs as they become ready, one for each sample.
 
         Raises:
             BatchFailed: in mode ``batch``, with more than one sample.
@@ -107,7 +107,7 @@ class Scoring:
                 yield i, self._one(sample)
 
     def truth_readings(self, truths: Iterable[RowTruth]) -> Iterator[list[TruthReading]]:
-        """What the functions say of each truth, in order, in lists that come every ``READINGS_EVERY_S`` or so."""
+        """Yield lists of the functions' readings, in the sequence of ``truths``, about every ``READINGS_EVERY_S``."""
         readings: list[TruthReading] = []
         since = time.perf_counter()
         for truth in truths:
@@ -125,15 +125,15 @@ class Scoring:
         started = time.perf_counter()
         try:
             values = [self._value(function, sample) for function in self._functions]
-        except BaseException as error:  # noqa: BLE001 (the border of user code: a scorer may raise anything)
+        except BaseException as error:  # noqa: BLE001 (user code may raise anything)
             return failed(error, started)
         return self._outcome(values, started)
 
     def _outcome(self, values: Sequence[Any], started: float) -> Outcome:
-        """The outcome of a sample for which the functions returned these values."""
+        """Return the outcome of a sample for which the functions returned these values."""
         try:
             score, details = self._summed(values)
-        except BaseException as error:  # noqa: BLE001 (what was returned may be of a class of theirs, which may raise)
+        except BaseException as error:  # noqa: BLE001 (a returned value may be of a user's class, whose methods raise)
             return failed(error, started)
         return Outcome("ok", score, details, "", time.perf_counter() - started)
 
@@ -169,9 +169,9 @@ class Scoring:
         return self._summed(values)
 
     def _summed(self, values: Sequence[Any]) -> tuple[float, Details]:
-        """The weighted sum of what the functions said of one sample, and each one's share by its name.
+        """Return the weighted sum of the functions' scores for one sample, and each score by its function's name.
 
-        A function of several may say None where it does not apply (as TRL's do).
+        One of several functions may return None if it does not apply (as TRL's do).
         """
         if len(self._functions) == 1 and not self._functions[0].spec.name:
             return check_result(values[0])

@@ -1,4 +1,4 @@
-"""A grader's ``read_truth``: whether its truths can be compared with anything. Found and called in scorer processes."""
+"""Find and call a grader's ``read_truth``, which checks that a ground truth can be compared; in scorer processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from verl_like.reward.scorer_messages import COMPARED_AS_TEXT, COMPARED_AS_VALUE
 from verl_like.reward.signatures import BoundFunction, RewardFunction
 
 NAME = "read_truth"
-MAX_CHARS = 600  # of a reason; there may be one for each row
+MAX_CHARS = 600  # of a reason; each row may have one
 
 
 @dataclass(frozen=True, slots=True)
 class TruthReader:
-    """The ``read_truth`` that stands beside a reward function, with those of the function's arguments that it names."""
+    """The ``read_truth`` of a reward function's module, with those of the function's arguments that it takes."""
 
     function: Callable[..., Any]
     kwargs: Mapping[str, Any]
@@ -29,7 +29,7 @@ class TruthReader:
 
 
 def truth_reader(bound: BoundFunction) -> TruthReader | None:
-    """The reader that the module of a reward function defines; None where it defines none."""
+    """Return the reader that the module of a reward function defines; None if it defines none."""
     function = _globals(bound.function).get(NAME)
     if not callable(function):
         return None
@@ -44,7 +44,7 @@ def truth_reader(bound: BoundFunction) -> TruthReader | None:
 
 
 def _globals(function: RewardFunction) -> Mapping[str, Any]:
-    """What the module that defines a function defines; a wrapper's is that of what it wraps."""
+    """Return the globals of the module that defines a function; wrappers are unwrapped first."""
     function = inspect.unwrap(function)
     if isinstance(function, functools.partial):
         return _globals(function.func)
@@ -56,7 +56,7 @@ def _globals(function: RewardFunction) -> Mapping[str, Any]:
 
 
 def truth_reading(readers: Sequence[tuple[str, TruthReader]], ground_truth: Any) -> TruthReading:
-    """What these readers say of a truth, each with the name of its function; the worst counts."""
+    """Return the worst of these readers' results for a ground truth; ``readers`` holds (function name, reader)."""
     found = [_read(name, reader, ground_truth) for name, reader in readers]
     for status in (UNREADABLE, COMPARED_AS_TEXT, COMPARED_AS_VALUE):
         if reasons := [reason for each, reason in found if each == status]:
@@ -65,7 +65,7 @@ def truth_reading(readers: Sequence[tuple[str, TruthReader]], ground_truth: Any)
 
 
 def _read(name: str, reader: TruthReader, ground_truth: Any) -> tuple[str, str]:
-    """(status, reason) of a truth by one reader."""
+    """Return (status, reason) of a ground truth by one reader."""
     try:
         words = reader(ground_truth)
         if not isinstance(words, str):
@@ -74,7 +74,7 @@ def _read(name: str, reader: TruthReader, ground_truth: Any) -> tuple[str, str]:
                 "as what it is, else a few words. Correct the reward function's file."
             )
         words = plain_text(words)
-    except BaseException as error:  # noqa: BLE001 (the border of user code: a reader may raise anything)
+    except BaseException as error:  # noqa: BLE001 (user code may raise anything)
         return UNREADABLE, _clipped(name, _reason(error))
     return (COMPARED_AS_TEXT, _clipped(name, words)) if words else (COMPARED_AS_VALUE, "")
 
@@ -82,7 +82,7 @@ def _read(name: str, reader: TruthReader, ground_truth: Any) -> tuple[str, str]:
 def _reason(error: BaseException) -> str:
     if issubclass(type(error), MemoryError):
         return "reading it takes more than reward.max_memory_gib"
-    # A ValueError is what the reader has to say; anything else is a mistake in it, whose place its author needs.
+    # A ValueError is the reader's own message; any other error is a bug in it, whose author needs the location.
     return safe_error_text(error, str if type(error) is ValueError else error_text)
 
 

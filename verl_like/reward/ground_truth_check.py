@@ -1,6 +1,6 @@
-"""The truths of a data set are read before a run starts: rows that no response can be compared with show at once.
+"""Read the ground truths of a data set before a run starts, to find rows that no response can be compared with.
 
-Each different truth is read once, by the ``read_truth`` of the function that grades it, in scorer processes.
+Each distinct ground truth is read once, by the ``read_truth`` of the function that grades it, in scorer processes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hashlib import blake2b
 from verl_like.reward.scorer_messages import COMPARED_AS_TEXT, NOT_ASKED, UNREADABLE, RowTruth, Task, TruthReading
 from verl_like.reward.team import ScorerTeam
 
-MAX_PIECE = 256  # truths sent at once,
-MAX_PIECE_BYTES = 2**20  # or fewer: programs have long tests
+MAX_PIECE = 256  # ground truths sent at once,
+MAX_PIECE_BYTES = 2**20  # or fewer: those of programs contain long tests
 NUM_SHOWN = 3
-NUM_PLACES = 50  # of rows, in a message
-NUM_CHARS = 120  # of a truth
+NUM_PLACES = 50  # row names in a message
+NUM_CHARS = 120  # of a ground truth
 
 log = logging.getLogger(__name__)
-Progress = Callable[[int, int], None]  # called with the truths read so far, and of how many there are
+Progress = Callable[[int, int], None]  # called with the number of ground truths read so far, and their total
 
 
 def no_progress(num_read: int, num_truths: int) -> None:
@@ -32,10 +32,10 @@ def no_progress(num_read: int, num_truths: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DistinctTruth:
-    """A truth, and the rows that share it."""
+    """A ground truth, and the rows that share it."""
 
     truth: RowTruth
-    index: int  # in order of appearance
+    index: int  # by first appearance
     places: list[str]  # prompt uids
     num_bytes: int
 
@@ -44,10 +44,10 @@ Readings = list[tuple[DistinctTruth, TruthReading]]
 
 
 def distinct(rows: Iterable[tuple[str, RowTruth]]) -> list[DistinctTruth]:
-    """The different truths among these, each with the places of its rows, in order of appearance."""
+    """Return the distinct ground truths, each with the names of its rows, sorted by first appearance."""
     found: dict[bytes, DistinctTruth] = {}
     for place, truth in rows:
-        # Pickled, 1 and True and "1" differ, and lists can be looked up; hashed, long truths take no room.
+        # Pickled, 1, True and "1" differ, and lists can be looked up; hashed, long ground truths take little memory.
         pickled = pickle.dumps((truth.data_source, truth.ground_truth))
         key = blake2b(pickled, digest_size=16).digest()
         if key in found:
@@ -58,7 +58,7 @@ def distinct(rows: Iterable[tuple[str, RowTruth]]) -> list[DistinctTruth]:
 
 
 def pieces(truths: Sequence[DistinctTruth], *, num_processes: int) -> list[list[DistinctTruth]]:
-    """The truths in pieces of at most ``MAX_PIECE`` and about ``MAX_PIECE_BYTES``, some for each process."""
+    """Cut the ground truths into pieces of at most ``MAX_PIECE`` and about ``MAX_PIECE_BYTES``, some per process."""
     size = min(MAX_PIECE, -(-len(truths) // (4 * num_processes)) or 1)
     cut: list[list[DistinctTruth]] = []
     room = 0
@@ -72,7 +72,7 @@ def pieces(truths: Sequence[DistinctTruth], *, num_processes: int) -> list[list[
 
 
 def first_of_each_source(truths: Sequence[DistinctTruth]) -> list[DistinctTruth]:
-    """The truth that comes first, of each data source."""
+    """Return the first ground truth of each data source."""
     first: dict[str, DistinctTruth] = {}
     for each in truths:
         first.setdefault(each.truth.data_source, each)
@@ -82,12 +82,12 @@ def first_of_each_source(truths: Sequence[DistinctTruth]) -> list[DistinctTruth]
 def read(
     truths: Sequence[DistinctTruth], task: Task, *, num_processes: int, alone: ScorerTeam, progress: Progress
 ) -> Readings:
-    """Each of these truths with its reading, in order.
+    """Return each ground truth with its reading, in the given sequence.
 
     Args:
-        num_processes: at most; a machine with fewer cores, or few truths, get fewer.
-        alone: a team of one process that is there already, for where one is enough.
-        progress: called at the beginning, and with each piece.
+        num_processes: upper limit; a machine with fewer cores, or few ground truths, use fewer.
+        alone: a running team of one process, used if one process is enough.
+        progress: called at the beginning and after each piece.
     """
     if not truths:
         return []
@@ -104,10 +104,10 @@ def read(
 
 
 def check_readings(found: Readings) -> None:
-    """Warn of truths that are compared as text; those that no function was asked about do not count.
+    """Warn of ground truths that are compared as text; those without a reader do not count.
 
     Raises:
-        ValueError: truths that nothing can be compared with.
+        ValueError: some ground truths cannot be compared with any response.
     """
     found = sorted((each for each in found if each[1].status != NOT_ASKED), key=lambda each: each[0].index)
     as_text = [each for each in found if each[1].status == COMPARED_AS_TEXT]
@@ -129,7 +129,7 @@ def check_readings(found: Readings) -> None:
 
 
 def _listed(found: Readings) -> str:
-    """The first of these with their reasons, and the places of all rows."""
+    """List the first of these with their reasons, and the names of all rows."""
     shown = [_line(*each) for each in found[:NUM_SHOWN]]
     places = [place for truth, _ in found for place in truth.places]
     if len(places) > len(shown):

@@ -1,4 +1,4 @@
-"""ScorerHost: decodes blocks on a node of the cluster, has them scored by its team, and writes responses as text."""
+"""ScorerHost: decode blocks on a node of the cluster, score them with its team, and write responses as text."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from verl_like.telemetry.process_log import PROCESS_LOG
 from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 MAX_VOTE_CHARS = 200
-SCORERS = "scorer processes, for each sample reward.timeout_s at most"  # so that none is a stall
-ROWS_AT_ONCE = 256  # of a batch that is written as it is
-MAX_BLOCKS = 2  # decoded at once; the others wait in the object store
+SCORERS = "scorer processes, for each sample reward.timeout_s at most"  # a reported wait does not count as a hang
+ROWS_AT_ONCE = 256  # rows written at once by keep()
+MAX_BLOCKS = 2  # scored at once; the others wait in the object store
 
 
 class ScorerHost:
     """Scores blocks on one node, with the node's share of the scorer processes.
 
     Args:
-        environment: variables of this process and the scorers'.
-        num_processes: scorer processes on this node; none are started where a reward model or a judge scores alone.
+        environment: variables of this process and the scorers.
+        num_processes: scorer processes on this node; none are started if only a reward model or a judge scores.
         decoder: for the responses.
-        failures: folder of the files that failed samples are appended to, which take ``max_failure_bytes``.
-        stage_timeout_s: how long the driver waits for the scores of a step.
+        failures: folder of the files that failed samples are appended to, limited to ``max_failure_bytes``.
+        stage_timeout_s: longest wait of the driver for the scores of a step.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ScorerHost:
         try:
             if task.functions:
                 self._team = ScorerTeam(task, num_processes, stage_timeout_s=stage_timeout_s)
-        except (ValueError, RuntimeError) as error:  # reported by ready(): Ray would wrap it in its own frames and ours
+        except (ValueError, RuntimeError) as error:  # reported by ready(): Ray would wrap it in stack frames
             self._refusal = str(error)
         self._failures = FailureFile(Path(failures), max_failure_bytes)
 
@@ -82,13 +82,13 @@ class ScorerHost:
         """Return once the functions are loaded.
 
         Raises:
-            RunError: why a function cannot be used.
+            RunError: a function cannot be used; the message says why.
         """
         if self._refusal:
             raise RunError(self._refusal)
 
     def report(self) -> list[ProcessReport]:
-        """The host's seconds and memory since its last report."""
+        """Return the host's seconds and memory since its last report."""
         return [self._reporter.take()]
 
     def score(self, block: DataProto) -> Reply:
@@ -117,10 +117,10 @@ class ScorerHost:
         return Reply(scores, STORE.take())
 
     def dump(self, rows: RemoteRows, facts: Facts, path: str, *, appends: bool, timeout_s: float) -> None:
-        """Write these rows as text, one JSON object a line."""
+        """Write these rows as text, one JSON object per line."""
         table = rows.fetch(["prompt_text", "prompt_ids", "response_ids", "reward_inputs"], timeout_s=timeout_s)
         prompt_ids = table.ragged("prompt_ids")
-        # A lone surrogate of a row, which UTF-8 cannot hold, becomes the escape that JSON has for it.
+        # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape.
         mode = "a" if appends else "w"
         with writing(Path(path)), Path(path).open(mode, encoding="utf-8", errors="backslashreplace") as out:
             for i, sample in enumerate(self._samples(table)):
@@ -130,7 +130,7 @@ class ScorerHost:
                 )
 
     def keep(self, rows: RemoteRows, facts: Facts, folder: str, *, columns: list[str], timeout_s: float) -> None:
-        """Write these rows as they are, some at a time."""
+        """Write these rows unchanged, some at a time."""
         for first in range(0, len(rows), ROWS_AT_ONCE):
             some = np.arange(first, min(first + ROWS_AT_ONCE, len(rows)))
             table = rows.select(some).fetch(columns, timeout_s=timeout_s)
@@ -146,7 +146,7 @@ class ScorerHost:
 
     def _samples(self, table: DataProto) -> list[Sample]:
         response_ids = [np.asarray(ids, np.int32) for ids in table.ragged("response_ids")]
-        with self._decoder_lock:  # a tokenizer is not made for two threads
+        with self._decoder_lock:  # a tokenizer is not thread-safe
             responses = self._decoder.texts([ids.tolist() for ids in response_ids])
         prompts: Any = table["prompt_text"]
         inputs: Any = table["reward_inputs"]
@@ -162,9 +162,9 @@ class ScorerHost:
 
 
 def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict[str, Any]:
-    """One line of a samples file: what was asked and said, and what it was worth.
+    """Return one line of a samples file: prompt, response, score and details.
 
-    It has everything that another function needs to score the response again, and a model to compute its log-probs.
+    It contains everything needed to score the response with another function, and to compute its log-probs.
     """
     failure: Failure | None = known.pop("failure", None)
     return {
@@ -186,7 +186,7 @@ def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict
 
 
 def _known(fact: Any) -> Any:
-    """A fact as Python has it; None for NaN, which is no JSON: a failed sample's score, of which failure says why."""
+    """Return a fact as a Python value; None for NaN, which JSON lacks: the score of a sample that failed."""
     value = fact.item() if isinstance(fact, np.generic) else fact
     return None if isinstance(value, float) and np.isnan(value) else value
 
@@ -202,10 +202,10 @@ def _failure(sample: Sample, outcome: Outcome) -> Failure | None:
 
 
 def _vote(pred: str) -> str:
-    """An answer as votes are counted by. In an array every text takes as much room as the longest."""
+    """Return the answer that votes are counted by, shortened: in an array, every text takes the longest one's space."""
     return pred if len(pred) <= MAX_VOTE_CHARS else f"{pred[:MAX_VOTE_CHARS]}... {_fingerprint(pred)}"
 
 
 def _fingerprint(text: str) -> str:
-    """A few characters that stand for a response where only equality matters."""
+    """Return a short hash that stands for a response if only equality matters."""
     return blake2b(text.strip().encode("utf-8", "replace"), digest_size=12).hexdigest()

@@ -1,6 +1,6 @@
-"""What scorer processes print: passed on up to a limit, counted beyond it, and its end kept for messages.
+"""Limit the output of scorer processes: pass it on up to a limit, count the rest, and keep its end for messages.
 
-A function that prints for each sample fills a disk otherwise, in the logs of the cluster several times over.
+Otherwise a function that prints for each sample would fill a disk, with several copies in the cluster's logs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import select
 import threading
 from queue import SimpleQueue
 
-MAX_PRINTED = 1 << 20  # bytes of one scorer process that are passed on
-MAX_PRINTED_IN_ALL = 16 << 20  # of all that the processes of a team and their successors print
+MAX_PRINTED = 1 << 20  # bytes passed on per scorer process
+MAX_PRINTED_IN_ALL = 16 << 20  # bytes passed on for all processes of a team and their replacements
 MAX_LAST_WORDS = 4096  # bytes
 FLUSH_TIMEOUT_S = 1.0
 _CHUNK = 1 << 16
@@ -21,18 +21,18 @@ log = logging.getLogger(__name__)
 
 
 class OutputBudget:
-    """How much the scorer processes of a team may still print; for use by several threads."""
+    """Number of bytes that the scorer processes of a team may still print; thread-safe."""
 
     def __init__(self) -> None:
         self._left, self._is_reported = MAX_PRINTED_IN_ALL, False
         self._lock = threading.Lock()
 
     def share(self) -> int:
-        """Bytes that a process that starts now may have passed on."""
+        """Return how many bytes of a process that starts now may be passed on."""
         return min(MAX_PRINTED, self._left)
 
     def take(self, num_passed_on: int) -> None:
-        """Count what a process that has ended had passed on."""
+        """Subtract what was passed on of a process that has ended."""
         with self._lock:
             self._left = max(0, self._left - num_passed_on)
             is_news, self._is_reported = not self._left and not self._is_reported, self._is_reported or not self._left
@@ -45,10 +45,10 @@ class OutputBudget:
 
 
 class OutputFilter:
-    """Empties the pipe that a scorer process prints into, whoever reads what is passed on, and however slowly.
+    """Empties the pipe that a scorer process prints into, even if the log is read slowly or not at all.
 
     Args:
-        pipe_fd: does not block; ``log_fd`` may.
+        pipe_fd: must be non-blocking; ``log_fd`` may block.
         max_printed: bytes that are passed on.
         name: of the process, for the line that reports that the rest is dropped.
     """
@@ -62,7 +62,7 @@ class OutputFilter:
         self._writer.start()
 
     def read(self) -> bool:
-        """Take what the pipe holds now, a chunk of it; whether anybody is left who could print more."""
+        """Read one chunk of the pipe; return False at its end, when no process can write to it any more."""
         try:
             chunk = os.read(self.pipe_fd, _CHUNK)
         except BlockingIOError:
@@ -78,8 +78,8 @@ class OutputFilter:
         return bool(chunk)
 
     def has_more(self) -> bool:
-        """Whether the pipe holds something now."""
-        poll = select.poll()  # not select, which knows no number above 1023; the parent's are kept
+        """Return whether the pipe contains data now."""
+        poll = select.poll()  # select.select fails for descriptors above 1023
         poll.register(self.pipe_fd, select.POLLIN)
         return any(event & select.POLLIN for _, event in poll.poll(0))
 
@@ -88,11 +88,11 @@ class OutputFilter:
         return self.num_printed - self.num_passed_on
 
     def last_words(self) -> str:
-        """The end of what was printed."""
+        """Return the end of what was printed."""
         return self._last_words.decode(errors="replace").strip()
 
     def close(self) -> None:
-        """Pass on what is left, for a second at most; what was dropped is reported."""
+        """Pass on the rest within one second, and report how much was dropped."""
         if self.num_dropped and self._max_printed:
             self._queue.put(f"[{self._name} printed {self.num_printed} bytes, {self.num_dropped} dropped]\n".encode())
         self._queue.put(b"")
@@ -103,5 +103,5 @@ class OutputFilter:
             while chunk := self._queue.get():
                 while chunk:
                     chunk = chunk[os.write(self._log_fd, chunk) :]
-        except OSError:  # nobody reads any more; the queue's limit holds
+        except OSError:  # the log has no reader any more; the queue's limit holds
             return

@@ -1,4 +1,4 @@
-"""RewardPool: the reward functions, in scorer processes on all nodes; they score while the rollout still runs."""
+"""RewardPool: the reward functions in scorer processes on all nodes. They score while the rollout still runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HELPS = (
     "If the kernel has ended it for want of memory, lower reward.num_workers or reward.max_memory_gib; else the crash "
     "is in a library that it loads, and logs/ has its last words."
 )
-# Facts that a samples file has beside each text.
+# Facts that a samples file contains in addition to the texts.
 SAMPLE_FACTS = (
     "uid",
     "sample",
@@ -47,41 +47,41 @@ SAMPLE_FACTS = (
     "response_tokens",
 )
 
-# Not a decorator: Ray would pickle the class by value; a plain class travels by reference. A host that dies is started
-# again, and the blocks that it had are scored again: nothing of them had come back. How often, VERDICTS limits.
+# Not a decorator: Ray would pickle the class by value; a plain class is pickled by reference. A host that dies is
+# restarted, and its blocks are scored again, because none of their results had arrived. VERDICTS limits the restarts.
 Host = ray.remote(
     num_cpus=0,
     max_restarts=-1,
     max_task_retries=-1,
     concurrency_groups={"score": MAX_BLOCKS, "dump": 1, "control": 1},
-    enable_task_events=False,  # Ray's control store would keep every call
+    enable_task_events=False,  # Ray's control store would record every call
 )(ScorerHost)
 
 
 class PoolScoring:
-    """The blocks that the hosts score for one step: each host gets equally many rows.
+    """Scoring of one step's blocks; a block goes to the host with the fewest rows.
 
-    What is under way when this object goes is not waited for; its results are freed as they come.
+    When this object is deleted, it does not wait for calls in progress; their results are freed as they arrive.
     """
 
     def __init__(self, hosts: Sequence[Any], config: RewardConfig, *, timeout_s: float) -> None:
         self._hosts, self._config, self._timeout_s = hosts, config, timeout_s
-        self._answers: dict[ray.ObjectRef, str] = {}  # under way, with names to wait for them
-        self._num_rows = [0] * len(hosts)  # of these, by host
+        self._answers: dict[ray.ObjectRef, str] = {}  # calls in progress -> name of the host, for messages
+        self._num_rows = [0] * len(hosts)  # rows of these calls, by host
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
-        """Have a block scored; returns at once."""
+        """Begin to score a block and return at once."""
         host = int(np.argmin(self._num_rows))
         self._num_rows[host] += len(facts["uid"])
         [answer] = ray_calls.begun([Call(self._hosts[host].score, (block,), options={"concurrency_group": "score"})])
         self._answers[answer] = f"scorer host {host}"
 
     def scores(self) -> Scores:
-        """Return the scores of all rows begun since the last call, in the order of :meth:`begin`.
+        """Return the scores of all rows begun since the last call, in the sequence of the calls of :meth:`begin`.
 
         Raises:
-            FeedbackError: too many samples failed, or many in a row have timed out; raised as soon as that is certain.
-            StageTimeout: samples that were slow, but within their own deadlines, took too long together.
+            FeedbackError: too many samples failed, or many in a row timed out; raised as soon as that is certain.
+            StageTimeout: slow samples, each within its own deadline, took too long together.
         """
         answers, num_rows = self._answers, sum(self._num_rows)
         self._answers, self._num_rows = {}, [0] * len(self._hosts)
@@ -102,12 +102,12 @@ class RewardPool:
     """The scorer hosts of all nodes.
 
     Args:
-        decoder: for the responses, as the policy's tokenizer decodes.
+        decoder: decodes responses as the policy's tokenizer does.
         failures: folder of the jsonl files that failed samples are appended to, with prompt, response and reason.
-        max_failure_bytes: of these files; the older failures give way.
+        max_failure_bytes: limit of these files; older failures are dropped.
         env: environment of the scorers.
-        timeout_s: deadline of :meth:`PoolScoring.scores` beyond the samples' own deadlines.
-        heartbeats: folder of this run on every node, where the watchdog looks; empty for hosts that nobody watches.
+        timeout_s: deadline of :meth:`PoolScoring.scores`, in addition to the samples' own deadlines.
+        heartbeats: the run's heartbeat folder on every node, which the watchdog reads; empty for unwatched hosts.
     """
 
     def __init__(
@@ -142,20 +142,20 @@ class RewardPool:
             for number, (node, share) in enumerate(zip(nodes, shares, strict=True))
         ]
         VERDICTS.restarts(self._names(), remedy=_HELPS)
-        self._writing: dict[ray.ObjectRef, str] = {}  # in progress
+        self._writing: dict[ray.ObjectRef, str] = {}  # calls in progress -> name of the host
 
     def wait_ready(self, *, timeout_s: float) -> None:
-        """Return when every host has loaded the functions; raises what went wrong where one could not."""
+        """Return when every host has loaded the functions; raise the error of a host that could not."""
         asking = ray_calls.begun([Call(host.ready) for host in self._hosts])
         names = dict(zip(asking, self._names(), strict=True))
         wait(names, stage="reward_start", timeout_s=timeout_s, interruptible=True)
 
     def open(self) -> PoolScoring:
-        """Begin the scores of another step; those of open steps stay as they are."""
+        """Begin the scoring of another step; open steps are not affected."""
         return PoolScoring(self._hosts, self._config, timeout_s=self._timeout_s)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool) -> None:
-        """Begin to write these rows of the batch as text; :meth:`settle` waits.
+        """Begin to write these rows of the batch as text; :meth:`settle` waits for it.
 
         A host fetches and decodes them, not the driver.
         """
@@ -169,7 +169,7 @@ class RewardPool:
         )
 
     def keep(self, batch: RemoteBatch, columns: Sequence[str], folder: Path) -> None:
-        """Begin to write the batch as it is, these columns and all facts that are numbers or short strings."""
+        """Begin to write the batch unchanged: these columns, and all facts that are numbers or short strings."""
         facts = {name: fact for name, fact in batch.facts.items() if fact.dtype != object}
         [remote_rows] = batch.partition([np.arange(len(batch))])
         arguments = {"columns": list(columns), "timeout_s": self._timeout_s}
@@ -182,12 +182,12 @@ class RewardPool:
         self._writing[writing] = "scorer host 0"
 
     def settle(self) -> None:
-        """Return when everything that was to be written is written."""
+        """Return when all writes that were begun are complete."""
         writing, self._writing = self._writing, {}
         wait(writing, stage="samples", timeout_s=self._timeout_s)
 
     def asked_for_reports(self) -> dict[BlockRef, str]:
-        """A report on every host, under way, with its name."""
+        """Request a report of every host; return the pending reports with the hosts' names."""
         asking = ray_calls.begun([Call(host.report, (), {}, {"concurrency_group": "control"}) for host in self._hosts])
         return dict(zip(asking, self._names(), strict=True))
 
@@ -195,12 +195,12 @@ class RewardPool:
         return [f"scorer host {number}" for number in range(len(self._hosts))]
 
     def shut_down(self) -> None:
-        """End every host now, whatever it is busy with; the scorer processes die with it."""
+        """End every host immediately; its scorer processes end with it."""
         VERDICTS.ends(self._names())
         for host in self._hosts:
             ray_calls.end(host)
 
 
 def _watched(number: int, heartbeats: str) -> dict[str, str]:
-    """Variables by which the watchdog knows a host."""
+    """Return the environment variables by which the watchdog identifies a host."""
     return {FOLDER_VARIABLE: heartbeats, NAME_VARIABLE: f"scorer host {number}"}

@@ -1,4 +1,4 @@
-"""``verl-like rescore``: past responses under another reward function, and how far the two agree."""
+"""``verl-like rescore``: score past responses with another reward function, and compare the scores."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from verl_like.reward.failure_file import NAME, OLDER_NAME
 from verl_like.reward.scorer_messages import Outcome, Sample, scorer_task
 from verl_like.reward.team import ScorerTeam
 
-EQUAL = 1e-6  # scores that differ by less agree
-NUM_SHOWN = 5  # of the largest disagreements
-NUM_CHARS = 160  # of a response, when it is shown
+EQUAL = 1e-6  # scores that differ by less are equal
+NUM_SHOWN = 5  # largest disagreements shown
+NUM_CHARS = 160  # shown of a response
 
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """One past response with its score then and its outcome now."""
+    """One past response with its old score and its new outcome."""
 
     file: str
     line: dict[str, Any]  # of the samples file
@@ -36,7 +36,7 @@ class Rescored:
 
     @property
     def gap(self) -> float:
-        """How far the two scores are apart; 0 where one is missing."""
+        """Difference of the two scores; 0 if one is missing."""
         return 0.0 if self.then is None or self.outcome.score is None else abs(self.then - self.outcome.score)
 
 
@@ -48,7 +48,7 @@ def rescore(run: Path, config: RewardConfig, *, pattern: str = "*step_*.jsonl") 
         pattern: of the samples files; ``step_1?.jsonl`` takes steps 10 to 19.
 
     Raises:
-        ValueError: no such files, lines that are no samples, or a function that cannot be used.
+        ValueError: there are no such files, their lines are not samples, or a function cannot be used.
     """
     lines = [(path.name, line) for path in _files(run, pattern) for line in _lines(path)]
     if not lines:
@@ -63,14 +63,14 @@ def rescore(run: Path, config: RewardConfig, *, pattern: str = "*step_*.jsonl") 
 
 
 def agreement(rows: Sequence[Rescored]) -> dict[str, float]:
-    """Figures of the comparison, over the responses that have both scores.
+    """Compare old and new scores, over the responses that have both.
 
-    A figure that needs spread is left out without it.
+    Figures that need a spread of scores are left out without one.
 
     Returns:
         ``responses``, ``failed_then``, ``failed_now``, and of those with both scores: ``agree_frac`` (scores equal),
-        ``mean_then``, ``mean_now``, ``correlation`` (Pearson's r), ``same_order_frac`` (pairs of responses to one
-        prompt that both put in the same order, of the pairs that the old scores order at all).
+        ``mean_then``, ``mean_now``, ``correlation`` (Pearson's r), ``same_order_frac`` (of the pairs of responses to
+        one prompt whose old scores differ, those that the new scores rank the same way).
     """
     found = {
         "responses": float(len(rows)),
@@ -100,14 +100,14 @@ def agreement(rows: Sequence[Rescored]) -> dict[str, float]:
 
 
 def _in_order(then: Array, now: Array) -> Array:
-    """For each pair that ``then`` puts in an order, whether ``now`` puts it in the same one: [pairs] bool."""
+    """Return for each pair that ``then`` ranks whether ``now`` ranks it the same way: [pairs] bool."""
     return (now[:, None] > now)[then[:, None] > then]
 
 
 def write(rows: Iterable[Rescored], path: Path) -> None:
-    """Write the samples, one a line, each with its new score.
+    """Write the samples, one per line, each with its new score.
 
-    That is ``rescored`` (null where it failed), ``rescored_components`` and ``rescored_failure``.
+    The new fields are ``rescored`` (null if it failed), ``rescored_components`` and ``rescored_failure``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", errors="backslashreplace") as out:
@@ -124,7 +124,7 @@ def write(rows: Iterable[Rescored], path: Path) -> None:
 
 
 def report(rows: Sequence[Rescored]) -> str:
-    """The agreement and the largest disagreements, as lines to print."""
+    """Return the agreement and the largest disagreements, as lines to print."""
     lines = [f"{name:16} {value:g}" for name, value in agreement(rows).items()]
     apart = sorted((row for row in rows if row.gap > EQUAL), key=lambda row: -row.gap)
     if apart:

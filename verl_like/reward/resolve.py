@@ -1,4 +1,4 @@
-"""From the words in the configuration to a reward function."""
+"""Resolve a reward function's name in the configuration to the function."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from verl_like_graders import FAMILIES, GRADERS, grader
 
 
 def resolve(function: str, data_source: str | None = None, *, option: str = "reward.function") -> RewardFunction:
-    """The reward function for a row.
+    """Return the reward function for a row.
 
     Args:
         function: ``path/to/file.py:name``, a key of ``GRADERS``, or "" to choose by ``data_source``.
-        data_source: of the row; needed where ``function`` is empty.
+        data_source: of the row; needed if ``function`` is empty.
         option: the configuration key that named the function, for messages.
 
     Raises:
-        ValueError: for an unknown name, or a file that does not give a function; a failed import shows its traceback.
+        ValueError: the name is unknown, or the file does not define the function; a failed import shows its traceback.
     """
     if ":" in function:
         path, _, name = function.rpartition(":")

@@ -1,4 +1,4 @@
-"""From what a reward function returned to scores and details."""
+"""Convert the return value of a reward function to scores and details."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from verl_like.reward.scorer_messages import Outcome
 
 Details = dict[str, float | str]
 SCORE_KEYS = ("score", "overall")  # verl's and EasyR1's
-MAX_SCORE = 3.4e38  # float32, which scores are kept in, goes up to here
-MAX_DETAILS = 1000  # entries beside a score
-MAX_DETAIL_CHARS = 10_000  # of a text among them
-MAX_DETAILS_CHARS = 100_000  # of all of them together, names included
+MAX_SCORE = 3.4e38  # largest float32, the type of stored scores
+MAX_DETAILS = 1000  # entries in addition to a score
+MAX_DETAIL_CHARS = 10_000  # of one text among them
+MAX_DETAILS_CHARS = 100_000  # of all of them together, including names
 MAX_NAME_CHARS = 200
 
 
 def check_result(value: Any) -> tuple[float, Details]:
-    """What a reward function returned for one sample, as a finite score and details.
+    """Convert the return value for one sample to a finite score and details.
 
-    Takes a number (true and false count as 1 and 0; of torch and numpy too) or a dict with ``score`` or ``overall``.
-    Other entries of the dict are kept: numbers as floats, anything else as text, which is clipped.
+    A number (also bool, and numbers of torch and numpy) or a dict with ``score`` or ``overall`` is accepted. Other
+    entries of the dict are kept as details: numbers as floats, anything else as text, which is clipped.
 
     Raises:
-        ValueError: for anything else, among it None, text, NaN and infinity, and for more details than fit.
+        ValueError: for any other value, such as None, text, NaN or infinity, and for too many details.
         BaseException: whatever the methods of a value raise.
     """
     value = _plain(value)
@@ -57,7 +57,7 @@ def check_result(value: Any) -> tuple[float, Details]:
 
 
 def check_size(details: Details) -> None:
-    """Refuse details that no metric or samples file is meant for.
+    """Refuse details that are too large for metrics and samples files.
 
     Raises:
         ValueError: too much text.
@@ -71,13 +71,13 @@ def check_size(details: Details) -> None:
 
 
 def split_results(value: Any, count: int) -> list[Any]:
-    """What a function of a batch form returned, as one value per sample.
+    """Split the return value of a batch function into one value per sample.
 
-    Takes a list (or tuple, array, tensor) of values as in :func:`check_result`, or OpenRLHF's dict of lists,
+    A list (or tuple, array, tensor) of values as in :func:`check_result` is accepted, or OpenRLHF's dict of lists,
     ``{"rewards": ..., "scores": ..., "extra_logs": {...}}``.
 
     Raises:
-        ValueError: for anything else, and for a list of another length.
+        ValueError: for any other value, and for a list of another length.
     """
     value = _plain(value)
     if isinstance(value, Mapping) and "rewards" in value:
@@ -90,7 +90,7 @@ def split_results(value: Any, count: int) -> list[Any]:
 
 
 def failed(error: BaseException, started: float) -> Outcome:
-    """The outcome of a sample whose function raised; ``started`` is of ``time.perf_counter``."""
+    """Return the outcome of a sample whose function raised; ``started`` is of ``time.perf_counter``."""
     status = "memory" if issubclass(type(error), MemoryError) else "error"
     return Outcome(status, None, {}, masked_text(safe_error_text(error)), time.perf_counter() - started)
 
@@ -137,12 +137,12 @@ def _detail(value: Any) -> float | str:
         try:
             return float(value)
         except OverflowError:
-            if isinstance(value, int):  # its digits may be more than Python agrees to write
+            if isinstance(value, int):  # Python refuses to convert integers with too many digits to text
                 return f"an integer of {int.bit_length(value)} bits"
     text = plain_text(value)
     if len(text) <= MAX_DETAIL_CHARS:
         return text
-    # Two texts that differ only in what is left out stay two: votes are counted by such a detail.
+    # Texts that differ only in the clipped part must stay distinct: votes are counted by such a detail.
     mark = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{clipped(text, MAX_DETAIL_CHARS)} [{mark}]"
 
@@ -150,11 +150,11 @@ def _detail(value: Any) -> float | str:
 def _shown(value: Any) -> str:
     try:
         return f"{plain_text(repr(value)):.80} ({type(value).__name__})"
-    except Exception:  # noqa: BLE001 (a class of the user's)
+    except Exception:  # noqa: BLE001 (the value may be of a user's class)
         return f"a {type(value).__name__} whose repr() raises"
 
 
 def _plain(value: Any) -> Any:
-    """Tensors and arrays as Python numbers and lists. By name: importing torch would make every scorer heavy."""
+    """Convert tensors and arrays to Python numbers and lists. By type name: importing torch would slow every scorer."""
     has_list = type(value).__module__.partition(".")[0] in ("torch", "numpy") and hasattr(value, "tolist")
     return value.tolist() if has_list else value
