@@ -1,4 +1,4 @@
-"""Starts the processes of :mod:`verl_like.reward.scorer_main`, and holds what ends them."""
+"""Start the processes of :mod:`verl_like.reward.scorer_main`, and hold the handles that end them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ KILL_TIMEOUT_S = 5.0  # for a subreaper to end what the functions have started
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A subreaper and its scorer process, seen from their parent."""
+    """A subreaper and its scorer process, as their parent sees them."""
 
     subreaper: subprocess.Popen[bytes]
     connection: socket.socket  # requests go out, answers come in
-    lifeline: BinaryIO  # both end when this is closed
-    printed: BinaryIO  # the pipe that the subreaper empties; does not block
+    lifeline: BinaryIO  # closing it ends both processes
+    printed: BinaryIO  # the pipe that the subreaper empties; non-blocking
 
     def end(self) -> None:
-        """Have the kernel end the scorer process, and the subreaper its descendants; by any thread, at any time."""
+        """Make the kernel end the scorer process, and the subreaper its descendants; callable from any thread."""
         self.lifeline.close()
-        self.subreaper.send_signal(signal.SIGCONT)  # where it was stopped
+        self.subreaper.send_signal(signal.SIGCONT)  # in case it was stopped
 
     def wait(self) -> None:
-        """Return when both have ended; after :meth:`end`."""
+        """Wait until both have ended; call :meth:`end` first."""
         try:
             self.subreaper.wait(timeout=KILL_TIMEOUT_S)
         except subprocess.TimeoutExpired:  # what the functions have started cannot be killed, or forks as fast
@@ -43,7 +43,7 @@ class Launched:
             self.subreaper.wait(timeout=SOCKET_TIMEOUT_S)
 
     def rest(self) -> str:
-        """The end of what was printed and no subreaper has read."""
+        """Return the end of the output that no subreaper has read."""
         with suppress(OSError):
             return (self.printed.read(1 << 20) or b"")[-MAX_LAST_WORDS:].decode(errors="replace").strip()
         return ""
@@ -58,19 +58,19 @@ def launch(*, max_printed: int, environment: Mapping[str, str]) -> Launched:
     """Start a subreaper and its scorer process, without waiting for them.
 
     Args:
-        max_printed: bytes of what they print that come out of this process's standard error.
-        environment: theirs, but for the folders that they import from.
+        max_printed: bytes of their output that are passed on to this process's standard error.
+        environment: of both processes; PYTHONPATH is added.
 
     Raises:
-        OSError: no more processes or files can be had.
+        OSError: no more processes or files are available.
     """
     with ExitStack() as undone, ExitStack() as theirs:
         connection, their_socket = socket.socketpair()
         undone.enter_context(connection)
         theirs.enter_context(their_socket)
-        # Set before anything is written: the kernel then says who wrote what.
+        # Set before anything is written, so that the kernel reports the sender of every chunk.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        # Bounds a send to a process that is stopped.
+        # Limits the time of a send to a process that is stopped.
         limit = struct.pack("ll", int(SOCKET_TIMEOUT_S), 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         lifeline_end, lifeline = _pipe(theirs, undone)
@@ -84,7 +84,7 @@ def launch(*, max_printed: int, environment: Mapping[str, str]) -> Launched:
                 stdin=subprocess.DEVNULL,
                 stdout=printed_end,
                 stderr=printed_end,
-                start_new_session=True,  # Ctrl-C is the parent's business
+                start_new_session=True,  # Ctrl-C is for the parent only
                 env={**environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
         undone.pop_all()

@@ -1,11 +1,11 @@
-"""What runs in a scorer process: ``python -m verl_like.reward.scorer_main SOCKET LIFELINE PIPE LOG MAX_PRINTED``.
+"""Entry point of a scorer process: ``python -m verl_like.reward.scorer_main SOCKET LIFELINE PIPE LOG MAX_PRINTED``.
 
-The process that is started forks the one that scores and becomes its subreaper. The arguments are file descriptors: of
-answers and requests, of a pipe that the parent holds the other end of, of the pipe that standard output and error go
-into, and of the log into which at most ``MAX_PRINTED`` bytes of that are passed on.
+The started process forks the one that scores and becomes its subreaper. The arguments are file descriptors: of the
+socket for requests and answers, of a pipe whose other end the parent holds, of the pipe for standard output and error,
+and of the log into which at most ``MAX_PRINTED`` bytes of that output are passed on.
 
-The scorer reads lists of samples and answers each sample as soon as it is scored; truths to be read are answered many
-at once. It imports nothing heavy, so that a replacement starts in a tenth of a second.
+The scorer reads lists of samples and answers each sample as soon as it is scored. For ground truths to be read, an
+answer covers many at once. It imports nothing heavy, so that a replacement starts in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ def main() -> None:
     scorer_pid = os.fork()
     if scorer_pid:
         for fd in (1, 2):
-            os.dup2(log_fd, fd)  # the pipe ends with the scorer and what that starts
+            os.dup2(log_fd, fd)  # so that the pipe ends with the scorer and the processes it starts
         name = f"scorer process {scorer_pid}"
         output = OutputFilter(pipe_fd, log_fd, max_printed=max_printed, name=name)
         answers = socket.socket(fileno=socket_fd)
         Subreaper(scorer_pid, lifeline_fd=lifeline_fd, answers=answers, output=output).keep()
-    os.setsid()  # a kill reaches what the scorer has started, and not the subreaper
+    os.setsid()  # a kill reaches the processes that the scorer has started, but not the subreaper
     _die_with_subreaper(subreaper_pid)
     _die_with_parent(lifeline_fd)
     os.close(pipe_fd)
     for fd in (lifeline_fd, log_fd):
         os.set_inheritable(fd, False)
-    # What is asked for by kill -USR1 is not part of what the functions print.
+    # Stacks requested by kill -USR1 do not count as output of the functions.
     stacks.listen(log_fd)
     signals.let_through()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # the last lines before a death tell most
+        sys.stdout.reconfigure(line_buffering=True)  # the last lines before a crash are the most useful
     watch(socket_fd)
     try:
         _serve(AnswerWriter(socket_fd))
@@ -89,7 +89,7 @@ def _serve(answers: AnswerWriter) -> None:
 
 
 def _limit_memory(max_memory_gib: float) -> None:
-    """Bound the address space; what the loaded functions' libraries have reserved does not count."""
+    """Limit the address space; what the loaded functions' libraries have reserved does not count."""
     with open("/proc/self/statm") as statm:
         now = int(statm.read().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -98,24 +98,24 @@ def _limit_memory(max_memory_gib: float) -> None:
 
 
 def _hide_memory() -> None:
-    """Keep memory and environment from the user's other processes, graded programs among them, and from core dumps.
+    """Hide memory and environment from the user's other processes, including graded programs, and from core dumps.
 
-    Holds for the subreaper and the scorer process that it forks.
+    This holds for the subreaper and the scorer process that it forks.
     """
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)
 
 
 def _die_with_subreaper(subreaper_pid: int) -> None:
-    """Have the kernel kill this process when its subreaper dies, whose only thread that forks has forked it."""
+    """Make the kernel kill this process when its subreaper dies; it was forked by the subreaper's main thread."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != subreaper_pid:  # it had died before
+    if os.getppid() != subreaper_pid:  # it died before prctl
         os._exit(1)
 
 
 def _die_with_parent(lifeline_fd: int) -> None:
-    """Have the kernel kill this process group when the other end of the pipe closes, whatever Python is busy with.
+    """Make the kernel kill this process group when the pipe's other end closes, whatever Python is busy with.
 
-    PR_SET_PDEATHSIG would fire when the *thread* that started the processes ends; a watching thread would not run while
+    PR_SET_PDEATHSIG would fire when the *thread* that started the processes ends. A watching thread would not run while
     a scorer holds the interpreter lock.
     """
     fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, -os.getpgrp())

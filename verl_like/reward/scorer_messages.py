@@ -1,4 +1,4 @@
-"""What travels between a scorer process and its parent."""
+"""Types of the messages between a scorer process and its parent."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from verl_like.reward.specs import FunctionSpec, function_specs
 
 # Past its deadline; the process died; over its memory limit; the function raised or returned no score.
 FAILURES = ("timeout", "crash", "memory", "error")
-# What a grader's read_truth says of a truth: no function of the row has one; it is compared as what it is; only as
-# text; with nothing, so that no response to the row can be scored.
+# Result of a grader's read_truth for a ground truth: no function of the row has one; it is compared by value; it is
+# compared only as text; it cannot be compared, so that no response to the row can be scored.
 NOT_ASKED, COMPARED_AS_VALUE, COMPARED_AS_TEXT, UNREADABLE = "not asked", "value", "text", "unreadable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a scorer process is started for: the functions, and the limits of each sample."""
+    """Task of a scorer process: the functions, and the limits of each sample."""
 
     functions: tuple[FunctionSpec, ...]
     timeout_s: float
@@ -28,7 +28,7 @@ class Task:
 
 
 def scorer_task(config: RewardConfig) -> Task:
-    """What the configuration asks of each scorer process."""
+    """Return the task of each scorer process according to the configuration."""
     return Task(
         functions=function_specs(config),
         timeout_s=config.timeout_s,
@@ -53,7 +53,7 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One response with everything a reward function may ask for."""
+    """One response with everything that a reward function may take as an argument."""
 
     response: str  # without special tokens
     prompt: str  # as the chat template rendered it
@@ -67,20 +67,20 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one sample. ``score`` is None unless ``status`` is ok."""
+    """Outcome of one sample. ``score`` is None unless ``status`` is ok."""
 
     status: str  # "ok", or one of FAILURES
     score: float | None
-    details: dict[str, float | str]  # what the function reported beside the score
-    message: str  # why there is no score, or why it was scored alone; else empty
+    details: dict[str, float | str]  # reported by the function in addition to the score
+    message: str  # why there is no score, or why the sample was scored alone; otherwise empty
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of one sample, by its position among those that were sent.
+    """The outcome of one sample, by its position in the request.
 
-    Position -1 stands for all that were sent: a call for many failed, and nobody knows which of them spoiled it.
+    Position -1 stands for all samples of the request: a batch call failed, and the sample at fault is unknown.
     """
 
     request: int  # the number of the request that it belongs to
@@ -90,7 +90,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class RowTruth:
-    """What the responses to a row are compared with."""
+    """The ground truth of a row, and its data source."""
 
     data_source: str
     ground_truth: Any
@@ -98,22 +98,22 @@ class RowTruth:
 
 @dataclass(frozen=True, slots=True)
 class ReadTruths:
-    """The request to read these truths; the answers are :class:`TruthsRead`, in their order."""
+    """A request to read these ground truths; it is answered by :class:`TruthsRead`, in the same sequence."""
 
     truths: Sequence[RowTruth]
 
 
 @dataclass(frozen=True, slots=True)
 class TruthReading:
-    """Whether a truth can be compared with responses."""
+    """Whether a ground truth can be compared with responses."""
 
     status: str  # one of the four above
-    reason: str  # why only as text, or with nothing; else empty
+    reason: str  # why it is compared only as text, or cannot be compared; otherwise empty
 
 
 @dataclass(frozen=True, slots=True)
 class TruthsRead:
-    """The readings of some truths of a request, in order."""
+    """The readings of some ground truths of a request, in its sequence."""
 
     request: int
     readings: list[TruthReading]
@@ -121,7 +121,7 @@ class TruthsRead:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last word of a subreaper: how its scorer process ended, and what that and its descendants printed."""
+    """A subreaper's final message: how its scorer process ended, and the output of that and its descendants."""
 
     code: int  # exit code, or minus the signal that killed it
     num_printed: int  # bytes
@@ -131,7 +131,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Nobody is left to answer, nor to say why."""
+    """The connection has ended without a final message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A process that scores samples and that can be killed.
 
-A thread that holds the interpreter lock cannot be stopped; a process can. What runs inside is
-:mod:`verl_like.reward.scorer_main`, beneath a subreaper (:mod:`verl_like.reward.subreaper`).
+A thread that holds the interpreter lock cannot be stopped; a process can. The process runs
+:mod:`verl_like.reward.scorer_main` under a subreaper (:mod:`verl_like.reward.subreaper`).
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from verl_like.reward.scorer_messages import (
 )
 
 START_TIMEOUT_S = 60.0  # covers the imports of a user's file
-PIECE_TIMEOUT_S = 5.0  # for the next news of several truths that are read
+PIECE_TIMEOUT_S = 5.0  # for the next message while several ground truths are read
 CANCEL_GRACE_S = 1.0  # an async call is cancelled by its own process first
 ENDING_TIMEOUT_S = 2.0  # for a subreaper to report how its scorer process ended
-MAX_CHARS = 1500  # of what a process printed last, in a message
+MAX_CHARS = 1500  # of a process's last output, in a message
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why samples were left without an answer, reported as the outcome of the one at fault."""
+    """Why samples were left without an answer, as the outcome of the sample at fault."""
 
     outcome: Outcome
-    was_killed: bool = False  # the process, by somebody else
+    was_killed: bool = False  # the process was killed by another process
 
 
 class ScorerProcess:
@@ -75,7 +75,7 @@ class ScorerProcess:
         self._ready: Ready | None = None
         self._last_words = ""
         self._is_dead = False
-        self.was_killed = False  # by somebody else, as far as it is known
+        self.was_killed = False  # by another process, as far as is known
         self._num_requests = 0
         self._send(task)
 
@@ -86,7 +86,7 @@ class ScorerProcess:
         return self._ready.mode
 
     def wait_ready(self) -> None:
-        """Return when the functions are loaded; where they are not, the process is dead.
+        """Return when the functions are loaded; if it raises, the process is dead.
 
         Raises:
             ValueError: a function cannot be used.
@@ -112,25 +112,25 @@ class ScorerProcess:
         raise RuntimeError(f"a scorer process {self._ending(greeting)} before its function was loaded{self._words()}")
 
     def was_ready(self) -> bool:
-        """Whether a greeting has come, read or not."""
+        """Return whether a greeting has arrived, read or not."""
         return self._ready is not None or any(isinstance(each, Ready) for each in self._reader.arrived())
 
     def is_running(self) -> bool:
         return self._launched.subreaper.poll() is None
 
     def is_fit(self) -> bool:
-        """Whether it runs, and has said nothing that it was not asked."""
+        """Return whether the process runs and has sent nothing without a request."""
         unasked = self._reader.arrived()
         if any(not isinstance(each, Ended | Gone) for each in unasked):
             log.warning("a scorer process is replaced: %s came when nothing had been asked", unasked[0])
         return self.is_running() and not unasked
 
     def score(self, samples: Sequence[Sample]) -> tuple[dict[int, Outcome], Loss | None]:
-        """Have these samples scored.
+        """Score these samples.
 
         Returns:
-            The outcome of each sample that was answered, by its position; and where some were not, why. The process is
-            dead then, unless it said itself that a call for all of them had failed.
+            The outcome of each sample that was answered, by its position, and the reason if some were not. In that case
+            the process is dead, unless it reported itself that a call for all samples had failed.
         """
         outcomes: dict[int, Outcome] = {}
         try:
@@ -143,10 +143,10 @@ class ScorerProcess:
                     return outcomes, self._crash(Intrusion(f"{answer}"), 0.0)
                 if answer.position < 0:
                     return outcomes, Loss(answer.outcome)
-                if outcomes.pop(answer.position, None) is not None:  # neither of the two can be believed
+                if outcomes.pop(answer.position, None) is not None:  # neither of the two can be trusted
                     return outcomes, self._crash(Intrusion("a second answer for one sample"), 0.0)
                 outcomes[answer.position] = answer.outcome
-        except BaseException:  # Ctrl-C: answers still on their way must not be taken for the next samples'
+        except BaseException:  # Ctrl-C: pending answers must not be taken for those of the next samples
             self.kill()
             raise
         return outcomes, None
@@ -155,14 +155,14 @@ class ScorerProcess:
         return isinstance(answer, Answer) and answer.request == self._num_requests and answer.position in positions
 
     def read(self, truths: Sequence[RowTruth]) -> tuple[list[TruthReading], Loss | None]:
-        """Have these truths read.
+        """Read these ground truths.
 
         Returns:
-            The readings of the first of them; and where some are left, why. The process is dead then. Of several, it is
-            not known which one is at fault.
+            The readings of the first ones, and the reason if some are left. In that case the process is dead; if
+            several are left, the one at fault is unknown.
         """
         readings: list[TruthReading] = []
-        # A piece that is silent is read again one by one, so that waiting long for it would be in vain.
+        # A silent piece is read again one by one, so that a long wait for the whole piece would be wasted.
         timeout_s = self._task.timeout_s if len(truths) == 1 else min(self._task.timeout_s, PIECE_TIMEOUT_S)
         try:
             self._send(ReadTruths(truths))
@@ -183,7 +183,7 @@ class ScorerProcess:
         return readings, None
 
     def _next(self, timeout_s: float, *, missing: str) -> Message | Loss:
-        """The next message; a :class:`Loss` where none comes, and the process is dead then."""
+        """Return the next message; a :class:`Loss` if none arrives, and the process is dead then."""
         started = time.perf_counter()
         found = self._reader.next(timeout_s)
         if found is None:
@@ -210,13 +210,13 @@ class ScorerProcess:
         try:
             send_request(self._launched.connection, self._num_requests, wanted)
         except OSError:
-            # Dead, or stopped: whoever waits for the answer finds out which, and says so.
+            # Dead, or stopped: the wait for the answer finds out which, and reports it.
             pass
 
     def end(self) -> None:
-        """Have the kernel end the process, and its subreaper what that has started, whichever thread is using it.
+        """Make the kernel end the process, and its subreaper the descendants, even if another thread is using it.
 
-        That thread is told by its next look at the process; :meth:`kill` is for itself.
+        That thread notices at its next use of the process. Use :meth:`kill` for a process of the calling thread.
         """
         self._launched.end()
 
@@ -228,7 +228,7 @@ class ScorerProcess:
         self._launched.wait()
         for each in self._reader.arrived():
             self._note(each)
-        self._last_words = self._last_words or self._launched.rest()  # where no subreaper got that far
+        self._last_words = self._last_words or self._launched.rest()  # if no subreaper reported them
         self._launched.close()
         self._is_dead = True
 
@@ -238,7 +238,7 @@ class ScorerProcess:
             self._budget.take(message.num_passed_on)
 
     def _ending(self, last: Message) -> str:
-        """How it ended, by its last message; it is dead then."""
+        """Return how the process ended, by its last message; kill it if it still runs."""
         self._note(last)
         subreaper_code = None
         if isinstance(last, Gone):

@@ -1,4 +1,4 @@
-"""What is said of rows: by one source of scores, or by all of them together."""
+"""Scores of rows, from one source or combined from several."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Scores:
     """One score for each of B rows, or why there is none; every array is [B].
 
     Args:
-        score: float32, NaN where there is none.
-        failure: object; a :class:`Failure` where scoring failed, else None.
-        details: object; dicts of numbers and short text worth keeping beside the score.
-        answer: str; what votes are counted by.
-        seconds: float32; what the reward functions took.
-        was_alone: bool; scored one by one, after a batch had failed that was too much as a whole.
-        baseline: float32; the score of the greedy response to the same prompt, NaN where that failed. None where no
+        score: float32, NaN if there is none.
+        failure: object; a :class:`Failure` if scoring failed, else None.
+        details: object; dicts of numbers and short text to keep with the score.
+        answer: str; the key by which votes are counted.
+        seconds: float32; time of the reward functions.
+        was_alone: bool; scored one by one, after the batch had failed as a whole although no single sample did.
+        baseline: float32; the score of the greedy response to the same prompt, NaN if that failed. None if no
             greedy responses were scored.
     """
 
@@ -39,10 +39,10 @@ class Scores:
     def of_model(
         cls, score: Sequence[float], messages: Sequence[str], details: Sequence[Mapping[str, float | str]]
     ) -> Scores:
-        """What a model says; a score that is not finite counts as none.
+        """Make the scores of a model; a score that is not finite counts as missing.
 
         Args:
-            messages: why a row has no score; empty where it has one.
+            messages: why a row has no score; empty if it has one.
         """
         found, rows = np.array(score, np.float32), len(score)
         is_finite = np.isfinite(found)
@@ -61,7 +61,7 @@ class Scores:
 
     @classmethod
     def concat(cls, parts: Sequence[Scores]) -> Scores:
-        """The rows of all parts, one after the other."""
+        """Concatenate the rows of all parts."""
         if not parts:
             return cls.of_model([], [], [])
         baselines = [part.baseline for part in parts if part.baseline is not None]
@@ -77,7 +77,7 @@ class Scores:
         )
 
     def select(self, rows: Array) -> Scores:
-        """These rows (indices or a mask), in this order."""
+        """Return these rows (indices or a mask), in the given sequence."""
         return Scores(
             score=self.score[rows],
             failure=self.failure[rows],
@@ -92,7 +92,7 @@ class Scores:
         return len(self.score)
 
     def plus(self, model: Scores, *, name: str, weight: float) -> Scores:
-        """The scores once a model's are added, which are reported under ``name``; the first failure of a row stays."""
+        """Add a model's scores, which are reported under ``name``; the first failure of a row is kept."""
         details, failure = self.details.copy(), self.failure.copy()
         for i in range(len(self)):
             own = {} if np.isnan(model.score[i]) else {name: float(model.score[i])}
@@ -102,11 +102,11 @@ class Scores:
         return replace(self, score=self.score + np.float32(weight) * model.score, details=details, failure=failure)
 
     def with_failures_worth(self, worth: float) -> Scores:
-        """The scores with ``worth`` for each that is missing; it still counts as a failure."""
+        """Replace each missing score by ``worth``; it still counts as a failure."""
         return replace(self, score=np.where(np.isnan(self.score), np.float32(worth), self.score))
 
     def with_baseline(self, group_ids: Array, is_baseline: Array) -> Scores:
-        """The scores with that of the greedy response of the same group beside each.
+        """Return the scores with each row's baseline: the score of the greedy response of its group.
 
         Args:
             group_ids: [B] int64; every group has one row ``is_baseline``, [B] bool.
@@ -117,7 +117,7 @@ class Scores:
 
     @property
     def facts(self) -> dict[str, Array]:
-        """The same as facts of the rows."""
+        """The scores as facts of the rows."""
         return {
             "score": self.score,
             "reward_status": np.array([each.status if each is not None else "ok" for each in self.failure]),
@@ -131,17 +131,17 @@ class Scores:
 
 
 def objects(items: Sequence[Any]) -> Array:
-    """[B] object: an array of these items, whatever they are."""
+    """Return an array of these items of any type: [B] object."""
     array = np.empty(len(items), object)
     array[:] = items
     return array
 
 
 def was_unreadable(details: Mapping[str, float | str]) -> bool:
-    """Whether one of the functions says that it could not read the response, and scored it as wrong."""
+    """Return whether a function reports that it could not read the response, and scored it as wrong."""
     return any(value == 1 for name, value in details.items() if is_unreadable_mark(name))
 
 
 def is_unreadable_mark(name: str) -> bool:
-    """Whether a detail is ``unreadable``, by itself or of one of several functions (``correct.unreadable``)."""
+    """Return whether a detail is ``unreadable``, alone or of one of several functions (``correct.unreadable``)."""
     return name.rpartition(".")[2] == "unreadable"

@@ -1,6 +1,6 @@
-"""The forms of a reward function: what it is called with. Recognised once, by the names of its parameters.
+"""Forms of reward functions: the arguments that they take. A form is recognised once, by the parameter names.
 
-A function written for verl, EasyR1, OpenRLHF or TRL runs as it is; :data:`FORMS` is the list.
+A function written for verl, EasyR1, OpenRLHF or TRL runs unchanged; :data:`FORMS` lists the forms.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class Form:
 
     Args:
         signature: for messages and docs.
-        marks: parameter names, any of which shows that a function has this form.
+        marks: parameter names; any one of them identifies the form.
         is_batch: whether it takes many samples at once and returns a list.
-        arguments: everything a function of this form may ask for, from the samples (one sample where not ``is_batch``).
+        arguments: every argument that a function of this form may take, made from the samples (one unless
+            ``is_batch``).
         is_positional: whether the one argument is passed by position, whatever its name.
     """
 
@@ -44,11 +45,12 @@ class BoundFunction:
     function: RewardFunction
     form: Form
     kwargs: Mapping[str, Any]
-    wanted: frozenset[str] | None  # parameter names; None where the function takes any
+    wanted: frozenset[str] | None  # parameter names; None if the function takes any
 
     def __call__(self, samples: Sequence[Sample]) -> Any:
-        """Call it: a value for the one sample, or for all of them where the form is a batch; a coroutine where it is
-        async.
+        """Call the function: return one value, or those of all samples for a batch form.
+
+        The result is a coroutine if the function is async.
         """
         arguments = self.form.arguments(samples)
         if self.form.is_positional:
@@ -87,8 +89,9 @@ def _of_samples(samples: Sequence[Sample]) -> Arguments:
 
 
 def _extra_info(s: Sample) -> Arguments:
-    """The row's own, and what verl's reward managers put beside it: a prompt and its response are two turns, and no
-    tool has scored any.
+    """Return the row's extra_info with the entries that verl's reward managers add.
+
+    A prompt and its response are two turns, and no tool has scored any.
     """
     return {"num_turns": 2, "rollout_reward_scores": {}, **s.extra_info}
 
@@ -113,7 +116,7 @@ def _openrlhf(samples: Sequence[Sample]) -> Arguments:
 
 
 def _trl(samples: Sequence[Sample]) -> Arguments:
-    """Prompts and completions as chat lists where the row's prompt is one; every column as a list."""
+    """Return prompts and completions as chat lists if the row's prompt is one, and every column as a list."""
     columns = [
         {"data_source": s.data_source, "ground_truth": s.ground_truth, "extra_info": s.extra_info, **s.columns}
         for s in samples
@@ -184,11 +187,11 @@ def bind(function: RewardFunction, kwargs: Mapping[str, Any], *, name: str) -> B
         name: of the function, for messages.
 
     Raises:
-        ValueError: parameters of no known form, ones that nothing fills, or ``kwargs`` that the function does not take.
+        ValueError: the parameters match no known form, one is not filled, or ``kwargs`` has one that does not exist.
     """
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some C functions have none; the first call will tell
+    except ValueError:  # some C functions have no signature; the first call will show whether the arguments fit
         return BoundFunction(function, FORMS["verl"], kwargs, None)
     parameters = signature.parameters.values()
     takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
@@ -211,7 +214,7 @@ def bind(function: RewardFunction, kwargs: Mapping[str, Any], *, name: str) -> B
 
 
 def _form(function: RewardFunction, named: set[str], *, takes_any: bool) -> Form | None:
-    # EasyR1 says in the module which of its two forms a function has.
+    # In EasyR1, the module declares which of the two forms a function has.
     declared = function.__globals__.get("REWARD_TYPE") if inspect.isfunction(function) else None
     if declared in _EASYR1_TYPES and not named & FORMS["verl"].marks:
         return FORMS[_EASYR1_TYPES[declared]]
@@ -220,14 +223,15 @@ def _form(function: RewardFunction, named: set[str], *, takes_any: bool) -> Form
             return form
     if not takes_any:
         return None
-    # verl passes everything by name, so a function may leave to **kwargs whatever it does not read.
+    # verl passes everything by name, so that a function may absorb arguments that it does not use in **kwargs.
     is_batch = bool(named & FORMS["verl, batch"].arguments([_BLANK]).keys())
     return FORMS["verl, batch" if is_batch else "verl"]
 
 
 def _refuse_unfilled(signature: inspect.Signature, form: Form, kwargs: Mapping[str, Any], name: str) -> None:
-    """Raise ValueError for a parameter that neither the form nor the configuration fills; TRL's columns are known with
-    the first row.
+    """Raise ValueError for a parameter that neither the form nor the configuration fills.
+
+    TRL's columns are excepted: they are known only with the first row.
     """
     if form is FORMS["TRL"] or form.is_positional:
         return

@@ -1,4 +1,4 @@
-"""Warm spares of the scorer process: a killed one is replaced at once."""
+"""Keep a warm spare scorer process, so that a killed one is replaced at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from verl_like.reward.output import OutputBudget
 from verl_like.reward.scorer_messages import Task
 from verl_like.reward.scorer_process import ScorerProcess
 
-MAX_ATTEMPTS = 3  # where somebody kills processes before they are needed, e.g. for memory: no function's fault
+MAX_ATTEMPTS = 3  # if spares are killed before use, e.g. for lack of memory, which is not a function's fault
 
 log = logging.getLogger(__name__)
 
 
 class Spares:
-    """Starts scorer processes ahead of need; for use by many threads.
+    """Starts scorer processes in advance; thread-safe.
 
     Args:
         num_first: processes that are taken at the start; one more is always kept warm.
@@ -38,7 +38,7 @@ class Spares:
             raise
 
     def take(self) -> ScorerProcess:
-        """Hand out a process that is ready.
+        """Return a process that is ready.
 
         Raises:
             ValueError: the functions cannot be loaded or called; the message says why.
@@ -61,7 +61,7 @@ class Spares:
         )
 
     def _next(self) -> ScorerProcess:
-        """The one that has waited longest, ready or not; another one is begun."""
+        """Return the process that has waited longest, ready or not, and start another."""
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("the scorer processes are being shut down")
@@ -69,12 +69,12 @@ class Spares:
             if not self._warm:
                 try:
                     self._warm.append(ScorerProcess(self.task, self._budget))
-                except RuntimeError as error:  # whoever needs it tries again, and ends the run where that fails too
+                except RuntimeError as error:  # the next take() tries again, and raises if that fails too
                     log.warning("there is no spare for the scorer processes now: %s", error)
             return process
 
     def close(self) -> None:
-        """Kill those that wait; whoever asks for another from now on gets an error."""
+        """Kill the waiting processes; later calls of :meth:`take` raise RuntimeError."""
         with self._lock:
             self._is_closed = True
             for process in self._warm:

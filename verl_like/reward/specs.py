@@ -1,4 +1,4 @@
-"""Which reward functions a configuration names."""
+"""Parse the reward functions that a configuration names."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from verl_like.config.schema import RewardConfig
 
 _SPEC_KEYS = ("function", "weight", "kwargs")
-_TAKEN = ("model", "judge", "acc", "pred", "unreadable")  # names of components that others give
+_TAKEN = ("model", "judge", "acc", "pred", "unreadable")  # names used for other components
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
     """One reward function of a run, by name; nothing is imported yet."""
 
-    name: str  # "" for the only one
+    name: str  # "" for a single function
     function: str  # path/to/file.py:name, a built-in's name, or "" to choose by data_source
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     weight: float = 1.0
@@ -29,10 +29,10 @@ class FunctionSpec:
 
 
 def function_specs(config: RewardConfig) -> tuple[FunctionSpec, ...]:
-    """The run's reward functions; none where a reward model or a judge scores alone.
+    """Return the run's reward functions; empty if only a reward model or a judge scores.
 
     Raises:
-        ValueError: entries of ``reward.functions`` that say no function, or both ways of naming them at once.
+        ValueError: entries of ``reward.functions`` without a function, or both ways of naming functions at once.
     """
     if not config.functions:
         is_left_to_models = not config.function and bool(config.model.path or config.judge.path)
@@ -75,5 +75,5 @@ def _spec(name: str, entry: Any) -> FunctionSpec:
 
 
 def function_names(specs: Sequence[FunctionSpec]) -> str:
-    """The functions as the configuration names them."""
+    """Return the functions as the configuration names them."""
     return ", ".join(f"{spec.option}={spec.function or '(by data_source)'}" for spec in specs)

@@ -1,8 +1,7 @@
-"""Timeouts in a row: a reward function that stopped answering is reported before the stage's time is up.
+"""Count consecutive timeouts, to report a reward function that stopped answering before the stage times out.
 
-One sample past its deadline costs ``reward.timeout_s`` of a scorer process. A function that waits for a service that is
-gone loses that with each sample, and the step's wait for its scores ends in an error that can only say who was waited
-for.
+Each sample past its deadline costs ``reward.timeout_s`` of a scorer process. A function that waits for a service that
+is gone loses this time with every sample. The stage's own timeout could only report which host was waited for.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from verl_like.reward.failure_limit import clipped_failure
 from verl_like.reward.scorer_messages import Outcome, Sample, Task
 from verl_like.reward.specs import function_names
 
-# Of the stage's time. What is lost may come on top of a slow rollout's samples; three quarters are left for these.
+# Fraction of the stage's time. Lost time may add to the time of a slow rollout's samples, for which the rest is left.
 MAX_LOST_FRAC = 0.25
-MIN_TIMEOUTS = 2  # one alone is no row, however long it takes
+MIN_TIMEOUTS = 2  # one timeout alone is no streak, however long it takes
 
 
 class Streak:
-    """The timeouts since any process of a team last had another outcome; for use by several threads.
+    """The timeouts since any process of a team last had another outcome; thread-safe.
 
     Args:
-        num_processes: of the team; time is lost when all of them lose it.
-        stage_timeout_s: how long the scores of a step are waited for.
+        num_processes: of the team; lost time is divided by it.
+        stage_timeout_s: longest wait for the scores of a step.
     """
 
     def __init__(self, task: Task, num_processes: int, *, stage_timeout_s: float) -> None:
@@ -34,15 +33,15 @@ class Streak:
         self._lock = threading.Lock()
 
     def add(self, outcomes: Sequence[Outcome], seconds: float, sample: Sample) -> None:
-        """Count what came of one request to one process, in the order in which it came.
+        """Count the outcomes of one request to one process, in the sequence of their arrival.
 
         Args:
-            seconds: that the request took.
-            sample: one of those that it was for, to be shown.
+            seconds: time of the request.
+            sample: one of the request's samples, to be shown.
         """
         others = [i for i, outcome in enumerate(outcomes) if outcome.status != "timeout"]
         timeouts = outcomes[others[-1] + 1 :] if others else outcomes
-        if others:  # async calls are under way side by side: what the last of them took is what was lost
+        if others:  # async calls run concurrently: the longest of the timeouts is the time lost
             seconds = max((outcome.seconds for outcome in timeouts), default=0.0)
         with self._lock:
             if others:
@@ -54,7 +53,7 @@ class Streak:
                 self._last = failure.texts
 
     def check(self) -> None:
-        """Refuse to go on where the timeouts in a row have taken a quarter of the stage's time.
+        """Raise if the consecutive timeouts have taken a quarter of the stage's time.
 
         Raises:
             FeedbackError: names the function, and the options.

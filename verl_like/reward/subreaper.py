@@ -1,12 +1,12 @@
-"""The parent of one scorer process, which ends all that a reward function has started when that process ends.
+"""The parent of one scorer process; when that ends, it ends every process that a reward function has started.
 
-It is the nearest reaper of its descendants: those that leave the scorer's session and lose their parent become its
-own children, and so are found. It starts nothing else and runs no code of a user's, and its life hangs on a pipe, so
-that it does its work also when the scorer host is killed.
+It is the subreaper of its descendants: those that leave the scorer's session and lose their parent become its own
+children, and so are found. It starts nothing else and runs no user code. Its life depends on a pipe, so that it does
+its work even if the scorer host is killed.
 
-What remains impossible: processes that others start on request (cron, systemd, a container's daemon); those with
-another user's rights; one that forks faster than it is killed; and, if the subreaper itself is killed by ``kill -9``,
-those that had left the scorer's session.
+It cannot end processes that others start on request (cron, systemd, a container's daemon), processes with another
+user's rights, and one that forks faster than it is killed. If the subreaper itself is killed by ``kill -9``, processes
+that had left the scorer's session remain.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from verl_like.reward.output import OutputFilter
 from verl_like.reward.scorer_messages import Ended
 
 PR_SET_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-GRACE_S = 2.0  # between asking a process to end and killing it: it may have a folder to remove
+GRACE_S = 2.0  # between SIGTERM and SIGKILL: a process may have a folder to remove
 TURN_S = 0.05
-MAX_LEFT = 64  # chunks in the pipe at the end; it holds fewer
-# None of these is for it, and each would end it before its work is done.
+MAX_LEFT = 64  # chunks read from the pipe at the end; it holds fewer
+# None of these is meant for the subreaper, and each would end it before its work is done.
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 
 
@@ -40,11 +40,11 @@ def adopt_orphans() -> None:
 
 
 class Subreaper:
-    """What the process does after it has forked the scorer process.
+    """The loop of the process after it has forked the scorer process.
 
     Args:
-        lifeline_fd: at its end once the parent is gone, or wants this process gone.
-        answers: through which it says how the scorer process ended.
+        lifeline_fd: reaches end of file once the parent is gone, or wants this process to end.
+        answers: socket for the message on how the scorer process ended.
     """
 
     def __init__(self, scorer_pid: int, *, lifeline_fd: int, answers: socket.socket, output: OutputFilter) -> None:
@@ -57,18 +57,18 @@ class Subreaper:
         for fd in (self._wakeup_fd, write):
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})  # the mask is whatever the host had
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})  # the mask is inherited from the host
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self._poll = select.poll()
         for fd in (lifeline_fd, output.pipe_fd, self._wakeup_fd):
             self._poll.register(fd, select.POLLIN)
 
     def keep(self) -> NoReturn:
-        """Wait for the end of the scorer process or of the parent; returns to nobody."""
-        self._reap()  # it may have ended before its end was listened for
+        """Wait for the end of the scorer process or of the parent, clean up, and exit; never return."""
+        self._reap()  # the scorer may have ended before SIGCHLD was handled
         while self._code is None and not self._is_dismissed:
             self._turn(None)
-        if self._code is None:  # the kernel has done so already, unless the scorer had not armed it
+        if self._code is None:  # the kernel has killed it already, unless the scorer had not armed the signal yet
             with suppress(ProcessLookupError):
                 os.kill(self._scorer_pid, signal.SIGKILL)
         self._end_descendants()
@@ -103,10 +103,10 @@ class Subreaper:
                     self._code = os.waitstatus_to_exitcode(status)
 
     def _end_descendants(self) -> None:
-        """Each that ends leaves its own children to this process, so that the next turn finds them."""
+        """End all descendants; the orphans of an ended one become children of this process, found in the next turn."""
         deadline = time.monotonic() + GRACE_S
         asked: set[int] = set()
-        beyond: set[int] = set()  # of another user's
+        beyond: set[int] = set()  # processes of another user
         while left := set(own_children()) - beyond:
             for pid in left:
                 is_late = time.monotonic() > deadline
@@ -123,7 +123,7 @@ class Subreaper:
 
 
 def own_children() -> list[int]:
-    """The numbers of all processes whose parent this one is, ended ones that nobody has waited for among them."""
+    """Return the ids of all children of this process, including zombies."""
     try:
         found = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
     except FileNotFoundError:
@@ -132,11 +132,11 @@ def own_children() -> list[int]:
 
 
 def children_in(proc: Path) -> list[int]:
-    """The same from the list of all processes, where the kernel keeps none of children (CONFIG_PROC_CHILDREN)."""
+    """Return the same from the list of all processes, for kernels without CONFIG_PROC_CHILDREN."""
     found = []
     for path in proc.glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The name, in parentheses, may hold anything; behind it come the state and the parent.
+            # The name, in parentheses, may contain anything; after it come the state and the parent.
             if int(path.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
                 found.append(int(path.parent.name))
     return found

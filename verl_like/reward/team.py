@@ -1,7 +1,7 @@
-"""The scorer processes of one node: samples are dealt to whichever is free, and every sample gets exactly one outcome.
+"""The scorer processes of one node: each piece of samples goes to a free one, and each sample gets one outcome.
 
-Past its deadline a sample's process is killed and a warm spare takes over with the samples that are left. A failure is
-never a score.
+When a sample passes its deadline, its process is killed and a warm spare takes over the remaining samples. A failure
+is never a score.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from verl_like.reward.scorer_process import ScorerProcess
 from verl_like.reward.spares import Spares
 from verl_like.reward.streak import Streak
 
-MAX_PIECE = 64  # samples sent at once; what a killed process leaves is sent again
-PIECES_PER_PROCESS = 4  # so that a slow sample holds up few others
-ATTEMPTS_AFTER_KILLS = 2  # whoever kills the process may have killed the warm spare with it
+MAX_PIECE = 64  # samples sent at once; those that a killed process leaves are sent again
+PIECES_PER_PROCESS = 4  # so that a slow sample delays few others
+ATTEMPTS_AFTER_KILLS = 2  # whatever kills the process may have killed the warm spare with it
 
 
 class ScorerTeam:
     """``num_processes`` scorer processes and a warm spare.
 
     Args:
-        stage_timeout_s: how long whoever asks for scores waits for them; a good part of it lost to timeouts in a row is
-            an error.
+        stage_timeout_s: longest wait of the caller for scores; losing a quarter of it to consecutive timeouts is an
+            error.
 
     Raises:
         ValueError: the functions cannot be loaded or called; the message says why.
@@ -43,7 +43,7 @@ class ScorerTeam:
     def __init__(self, task: Task, num_processes: int, *, stage_timeout_s: float = math.inf) -> None:
         self._streak = Streak(task, num_processes, stage_timeout_s=stage_timeout_s)
         self._members: list[ScorerProcess] = []
-        self._free: SimpleQueue[int] = SimpleQueue()  # members
+        self._free: SimpleQueue[int] = SimpleQueue()  # indices of free members
         with ExitStack() as started:
             self._spares = Spares(task, num_processes)
             started.callback(self._spares.close)
@@ -58,27 +58,27 @@ class ScorerTeam:
         self._max_piece = MAX_PIECE
 
     def score(self, samples: Sequence[Sample]) -> list[Outcome]:
-        """One outcome per sample, in order; may be called by several threads at once.
+        """Return one outcome per sample, in the same sequence; may be called by several threads at once.
 
         Raises:
             FeedbackError: too many timeouts in a row.
-            RunError: a process was lost, and none could take its place.
+            RunError: a process was lost, and none could replace it.
         """
-        # One process alone has nobody to share with.
+        # A single process needs no small pieces.
         num_pieces = PIECES_PER_PROCESS * len(self._members) if len(self._members) > 1 else 1
         size = min(self._max_piece, -(-len(samples) // num_pieces) or 1)
         pieces = [samples[i : i + size] for i in range(0, len(samples), size)]
         return list(itertools.chain.from_iterable(self._executor.map(self._piece, pieces)))
 
     def read(self, pieces: Iterable[Sequence[RowTruth]]) -> Iterator[list[TruthReading]]:
-        """The readings of each piece of truths, in order, as they come."""
+        """Yield the readings of each piece of ground truths as they arrive, in the sequence of the pieces."""
         return self._executor.map(self._read_piece, pieces)
 
     def _read_piece(self, truths: Sequence[RowTruth]) -> list[TruthReading]:
-        """One reading per truth. What a lost process leaves is read again one by one, which finds the culprit."""
+        """Return one reading per ground truth; those that a lost process leaves are read again one by one."""
         readings: list[TruthReading] = []
         work = deque([truths])
-        num_kills = 0  # while the same truth was read alone
+        num_kills = 0  # while the same ground truth was read alone
         member = self._free.get()
         try:
             while work:
@@ -90,7 +90,7 @@ class ScorerTeam:
                     num_kills = 0
                 elif len(group) > 1:
                     work.extendleft([truth] for truth in reversed(left))
-                elif loss.was_killed and num_kills < ATTEMPTS_AFTER_KILLS:  # by somebody else: no truth's fault
+                elif loss.was_killed and num_kills < ATTEMPTS_AFTER_KILLS:  # by another process: no row's fault
                     num_kills += 1
                     work.appendleft(group)
                 else:
@@ -102,15 +102,15 @@ class ScorerTeam:
         return readings
 
     def _piece(self, samples: Sequence[Sample]) -> list[Outcome]:
-        """One outcome per sample of a piece, by the first process that is free.
+        """Return one outcome per sample of a piece, from the first process that is free.
 
-        A process that is lost takes down the sample it was busy with. Where it was busy with several (a batch, async
-        calls), they are scored again one by one, which finds the culprit. A process that somebody else killed is no
-        sample's fault: its sample gets further attempts.
+        When a process is lost, the sample it was busy with fails. If it was busy with several (a batch, async calls),
+        they are scored again one by one, which finds the culprit. If another process killed it, no sample is at fault,
+        and its sample gets further attempts.
         """
         outcomes: dict[int, Outcome] = {}
-        num_kills: Counter[int] = Counter()  # by sample that was under way
-        detours: list[tuple[list[int], Outcome]] = []  # what was scored one by one, and why
+        num_kills: Counter[int] = Counter()  # by the sample that was being scored
+        detours: list[tuple[list[int], Outcome]] = []  # samples scored one by one, and why
         work = deque(_cut(range(len(samples)), self._max_piece))
         member = self._free.get()
         try:
@@ -139,17 +139,17 @@ class ScorerTeam:
             self._free.put(member)
         for alone, failed in detours:
             if all(outcomes[i].status == "ok" for i in alone):
-                # Nobody was at fault: the batch as a whole was too much, for one sample's time or for the function.
+                # No sample was at fault: the whole batch was too much, for one sample's time or for the function.
                 self._max_piece = max(1, min(self._max_piece, len(alone) // 2))
                 why = f"scored alone, after a batch of {len(alone)} had failed ({failed.status}): {failed.message}"
                 outcomes |= {i: replace(outcomes[i], message=why) for i in alone}
         return [outcomes[i] for i in range(len(samples))]
 
     def _alive(self, member: int) -> ScorerProcess:
-        """The member's process, or a spare where that was killed; if it was idle then, it is no sample's fault.
+        """Return the member's process, or a spare if it was killed; a kill while it was idle is no sample's fault.
 
         Raises:
-            RunError: none could take its place; the message says why.
+            RunError: no process could replace it; the message says why.
         """
         if not self._members[member].is_fit():
             self._members[member].kill()
@@ -160,7 +160,7 @@ class ScorerTeam:
         return self._members[member]
 
     def _stop(self) -> None:
-        """End what the threads have under way, whatever it is: Ctrl-C does not wait for deadlines."""
+        """End all work in progress without waiting for deadlines, as Ctrl-C requires."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._spares.close()
         for process in self._members:

@@ -1,4 +1,4 @@
-"""The reward functions are tried before a run starts: what is wrong with them shows before a model has loaded."""
+"""Try the reward functions before a run starts, to find errors in them before a model is loaded."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def try_reward(
     *,
     progress: Progress = no_progress,
 ) -> None:
-    """Load the reward functions and, where ``reward.try_first``, score these samples and read these truths.
+    """Load the reward functions and, if ``reward.try_first``, score these samples and read these ground truths.
 
-    It happens in processes of their own, never in the caller's. Truths that are compared as text are warned of.
+    This happens in separate processes, never in the caller's. Ground truths compared as text cause a warning.
 
     Args:
         samples: one for each data source, by the name of its prompt.
         truths: those of all rows, each with the name of its prompt.
-        progress: called with how many truths have been read.
+        progress: called with the number of ground truths read so far.
 
     Raises:
-        ValueError: a function that cannot be loaded or called, or that gives a sample no score; truths that nothing can
-            be compared with.
+        ValueError: a function cannot be loaded or called, or gives a sample no score; or some ground truths cannot be
+            compared with anything.
     """
     task = scorer_task(config)
     if not task.functions:
@@ -48,20 +48,20 @@ def try_reward(
                 wanted = distinct(truths)
                 first = read(first_of_each_source(wanted), task, num_processes=1, alone=scorer, progress=no_progress)
                 status = {truth.truth.data_source: reading.status for truth, reading in first}
-                # A sample whose truth cannot be read fails for that alone, and such truths are reported all together.
+                # A sample with an unreadable ground truth would fail only for that; these are reported together below.
                 sound = {name: each for name, each in samples.items() if status.get(each.data_source) != UNREADABLE}
                 _try_each(scorer, sound, names)
                 done = {truth.index for truth, _ in first}
                 rest = [t for t in wanted if t.index not in done and status[t.truth.data_source] != NOT_ASKED]
                 others = read(rest, task, num_processes=config.num_workers, alone=scorer, progress=progress)
                 check_readings([*first, *others])
-    except RuntimeError as error:  # the process died or hung; only the functions can be the reason
+    except RuntimeError as error:  # the process died or hung; only the functions can be the cause
         raise ValueError(f"{names} cannot be used: {error}") from error
 
 
 def _try_each(scorer: ScorerTeam, samples: Mapping[str, Sample], names: str) -> None:
     for prompt, sample in samples.items():
-        # As a batch of two and alone: a list of a fixed length would pass for one of them.
+        # As a batch of two and alone: a function that returns a list of fixed length would pass one of these.
         for outcome in (*scorer.score([sample, sample]), *scorer.score([sample])):
             if outcome.status != "ok" or outcome.message:
                 kind = "as a batch" if outcome.status == "ok" else outcome.status
