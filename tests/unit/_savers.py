@@ -31,14 +31,14 @@ class Saver:
         assert self._copy is None, "the copy before this one was never written"
         self._copy = path, self.name
 
-    def write(self, look: Callable[[], None]) -> None:
+    def write(self, check: Callable[[], None]) -> None:
         assert self._copy is not None
         path, name = self._copy
         self._copy = None
         self.is_writing.set()
         try:
             while not self.may_write.wait(0.01):
-                look()
+                check()
             self._write(path, name)
         finally:
             self.is_writing.clear()

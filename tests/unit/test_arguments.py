@@ -1,4 +1,4 @@
-"""What the help of each command says: its examples can be typed, and options are told as the schema tells them."""
+"""The help of each command: its examples can be typed, and it describes options as the schema does."""
 
 from __future__ import annotations
 

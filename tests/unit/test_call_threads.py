@@ -26,7 +26,7 @@ def threads() -> CallThreads:
 
 @pytest.fixture
 def door() -> Iterator[threading.Event]:
-    """What hanging calls wait for; open at the end."""
+    """Hold back calls that hang, until the end of the test."""
     door = threading.Event()
     yield door
     door.set()

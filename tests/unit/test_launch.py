@@ -23,7 +23,7 @@ from verl_like.watchdog.watch import BUILDING
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What becomes of launched runs, by their numbers."""
+    """Record the fate of each launched run by its number."""
     events: list[str] = []
 
     @contextmanager

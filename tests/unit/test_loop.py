@@ -1,4 +1,4 @@
-"""What the loop does for every trainer: resume, validate, save, count steps in, and stop in order."""
+"""The loop resumes, validates, saves, counts steps and stops cleanly, for every trainer."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Handle:
 
 
 class Host:
-    """What a worker's process does with calls, without a process."""
+    """Answers calls as a worker's process does, without a process."""
 
     def __init__(self, rank: int) -> None:
         self._role, self._rank = EchoRole(rank), rank

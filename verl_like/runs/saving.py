@@ -30,8 +30,8 @@ class Savable(Protocol):
     def begin_save(self, path: str) -> None:
         """Copy their state."""
 
-    def write(self, look: Callable[[], None]) -> None:
-        """Write the copy, from another thread; an error that ``look`` raises ends the wait for it."""
+    def write(self, check: Check) -> None:
+        """Write the copy, from another thread; an error that ``check`` raises ends the wait for it."""
 
 
 class _Writing:
@@ -141,11 +141,11 @@ class Saves:
         return {name: self._measured.pop(name) for name in list(self._measured)}  # the writer may add one meanwhile
 
     def _writer(self, opened: ExitStack, begun: float) -> Callable[[Callable[[], None]], None]:
-        def write(look: Callable[[], None]) -> None:
+        def write(check: Check) -> None:
             with opened:
                 for learner in self._learners.values():
-                    learner.write(look)
-                look()  # an abandoned checkpoint is not published
+                    learner.write(check)
+                check()  # an abandoned checkpoint is not published
             self._measured["checkpoint/write_s"] = time.monotonic() - begun
 
         return write

@@ -60,13 +60,13 @@ class ActorGroup:
         """Copy the state to save; the call returns before it is written."""
         self._group.call(ActorRole.begin_save, path)
 
-    def write(self, look: Callable[[], None]) -> None:
+    def write(self, check: Callable[[], None]) -> None:
         """Write the copies in parallel with other calls, on another thread.
 
         Args:
-            look: check that is called periodically; an exception that it raises ends the wait.
+            check: called periodically; an exception that it raises ends the wait.
         """
-        self._group.call_beside(ActorRole.write, stage="checkpoint", check=look)
+        self._group.call_beside(ActorRole.write, stage="checkpoint", check=check)
 
     def load(self, path: str, version: int) -> None:
         self._group.call(ActorRole.load, path, version)
@@ -105,13 +105,13 @@ class CriticGroup:
         """Copy the state to save; the call returns before it is written."""
         self._group.call(CriticRole.begin_save, path)
 
-    def write(self, look: Callable[[], None]) -> None:
+    def write(self, check: Callable[[], None]) -> None:
         """Write the copies in parallel with other calls, on another thread.
 
         Args:
-            look: check that is called periodically; an exception that it raises ends the wait.
+            check: called periodically; an exception that it raises ends the wait.
         """
-        self._group.call_beside(CriticRole.write, stage="checkpoint", check=look)
+        self._group.call_beside(CriticRole.write, stage="checkpoint", check=check)
 
     def load(self, path: str) -> None:
         self._group.call(CriticRole.load, path)
