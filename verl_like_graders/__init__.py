@@ -52,5 +52,5 @@ def grader(name: str) -> Callable[..., Any]:
 
 
 def prepare(function: Callable[..., Any]) -> None:
-    """Start what a grader's first call would otherwise wait for, if its module has a ``prepare``."""
+    """Call the ``prepare`` of a grader's module, if it has one, so that the first score does not wait for startup."""
     vars(import_module(function.__module__)).get("prepare", lambda: None)()

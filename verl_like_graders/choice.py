@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from verl_like_graders.guard import Verdict, unreadable_is_wrong
+from verl_like_graders.guard import Grade, unreadable_is_wrong
 
 # Repetitions are bounded, so that matching is linear in the text's length.
 _BEFORE = r"(?:[\s*_\"'`(\[{$:]|\\[(\[]|\\(?:text|textbf|mathrm|mathbf)\s?\{){0,20}"
@@ -78,7 +78,7 @@ _HEDGE = re.compile(
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any], *, letters: str = "ABCD"
-) -> Verdict:
+) -> Grade:
     r"""Score 1 if the response chooses the right letter.
 
     A letter is chosen by a statement ("The answer is (B)", "Answer: b", "\boxed{B}", "I choose B", "option B is
@@ -96,20 +96,20 @@ def compute_score(
     Raises:
         ValueError: the ground truth is not one of the letters, or ``letters`` are not distinct capital letters.
     """
-    return _verdict(solution_str, _truth(ground_truth, letters))
+    return _grade(solution_str, _ground_truth(ground_truth, letters))
 
 
 def read_truth(ground_truth: Any, *, letters: str = "ABCD") -> str:
-    """Return "": a letter is compared as it is.
+    """Check the ground truth; return "", because a letter is compared without conversion.
 
     Raises:
         ValueError: as in :func:`compute_score`.
     """
-    _truth(ground_truth, letters)
+    _ground_truth(ground_truth, letters)
     return ""
 
 
-def _truth(ground_truth: Any, letters: str) -> str:
+def _ground_truth(ground_truth: Any, letters: str) -> str:
     """Return the ground truth as a capital letter."""
     if len(letters) < 2 or len(set(letters)) < len(letters) or not re.fullmatch("[A-Z]*", letters):
         raise ValueError(
@@ -120,16 +120,15 @@ def _truth(ground_truth: Any, letters: str) -> str:
     if match is None or match[1].upper() not in letters:
         raise ValueError(
             f"ground_truth is {ground_truth!r:.80}; expected one of the letters {letters}. Store the letter, not the "
-            f"option's "
-            "text or number, or set reward.function_kwargs.letters."
+            "option's text or number, or set reward.function_kwargs.letters."
         )
     return match[1].upper()
 
 
 @unreadable_is_wrong
-def _verdict(response: str, truth: str) -> Verdict:
+def _grade(response: str, ground_truth: str) -> Grade:
     chosen = chosen_letter(response)
-    is_right = float(chosen == truth)
+    is_right = float(chosen == ground_truth)
     return {"score": is_right, "acc": is_right, "pred": chosen}
 
 

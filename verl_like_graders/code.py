@@ -11,7 +11,7 @@ from typing import Any
 
 from verl_like_graders.programs.code_tests import read_tests
 from verl_like_graders.programs.launcher import check_files_are_safe, fork_server
-from verl_like_graders.programs.verdicts import Grading, verdicts
+from verl_like_graders.programs.outcomes import Grading, outcomes
 
 _FENCE = "```"
 _PYTHON = ("python", "python3", "py")
@@ -80,7 +80,7 @@ def compute_score(
         timeout_s=timeout_s, deadline=time.monotonic() + total_timeout_s, memory_mib=memory_mib, tolerance=tolerance
     )
     num_passed, first_failure = 0, ""
-    with closing(verdicts(tests, code, grading)) as each:
+    with closing(outcomes(tests, code, grading)) as each:
         for number, why in enumerate(each, 1):
             num_passed += not why
             first_failure = first_failure or (f"test {number}: {why}" if why else "")
@@ -99,7 +99,7 @@ def compute_score(
 
 
 def prepare() -> None:
-    """Start what the first program would otherwise wait for."""
+    """Start the fork server, so that the first program does not wait for it."""
     fork_server()
 
 

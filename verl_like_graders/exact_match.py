@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl_like_graders.guard import Verdict, unreadable_is_wrong
+from verl_like_graders.guard import Grade, unreadable_is_wrong
 
 
-def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> Verdict:
+def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> Grade:
     """Score 1 if the response equals the ground truth, ignoring white space around either.
 
     Returns:
@@ -16,20 +16,20 @@ def compute_score(data_source: str, solution_str: str, ground_truth: Any, extra_
     Raises:
         ValueError: the ground truth is not a string.
     """
-    return _verdict(solution_str, _truth(ground_truth))
+    return _grade(solution_str, _ground_truth(ground_truth))
 
 
 def read_truth(ground_truth: Any) -> str:
-    """Return "": text is compared as it is.
+    """Check the ground truth; return "", because text is compared without conversion.
 
     Raises:
         ValueError: the ground truth is not a string.
     """
-    _truth(ground_truth)
+    _ground_truth(ground_truth)
     return ""
 
 
-def _truth(ground_truth: Any) -> str:
+def _ground_truth(ground_truth: Any) -> str:
     if not isinstance(ground_truth, str):
         raise ValueError(
             f"ground_truth is {type(ground_truth).__name__} {ground_truth!r:.80}; exact_match compares strings. Store "
@@ -39,6 +39,6 @@ def _truth(ground_truth: Any) -> str:
 
 
 @unreadable_is_wrong
-def _verdict(response: str, truth: str) -> Verdict:
+def _grade(response: str, ground_truth: str) -> Grade:
     found = response.strip()
-    return {"score": float(found == truth), "pred": found}
+    return {"score": float(found == ground_truth), "pred": found}

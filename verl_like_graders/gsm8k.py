@@ -38,7 +38,7 @@ _CHANGES = re.compile(
     re.IGNORECASE,
 )
 # Characters that must not touch the last number of a text, and words that must not precede it.
-_CUT_BEHIND = re.compile(r"[ ]?(?:[√π²³⁶^½¼¾'′万亿萬億千百]|\\(?:pi|sqrt))|:\d|[ ]?(?:[KMB]|bn|mil|pi)\b")
+_CUT_AFTER = re.compile(r"[ ]?(?:[√π²³⁶^½¼¾'′万亿萬億千百]|\\(?:pi|sqrt))|:\d|[ ]?(?:[KMB]|bn|mil|pi)\b")
 _CUT_BEFORE = re.compile(r"(?:[√:'^_]|\b(?:minus|negative)\s)$")
 # LaTeX and Markdown without meaning here.
 _MARKS = tuple(
@@ -82,32 +82,32 @@ def compute_score(
     """
     if method not in ("strict", "flexible"):
         raise ValueError(f"method is {method!r}; expected strict or flexible. Set reward.function_kwargs.method.")
-    return _graded(solution_str, _truth(ground_truth), method, format_score)
+    return _graded(solution_str, _number_of(ground_truth), method, format_score)
 
 
 def read_truth(ground_truth: Any) -> str:
-    """Return "": a ground truth of GSM8K is a number, or is refused.
+    """Check that the ground truth has a number; return "".
 
     Raises:
         ValueError: the ground truth has no number.
     """
-    _truth(ground_truth)
+    _number_of(ground_truth)
     return ""
 
 
-def _truth(ground_truth: Any) -> str:
-    truth = strict_number(str(ground_truth)) or flexible_number(str(ground_truth))
-    if truth is None:
+def _number_of(ground_truth: Any) -> str:
+    number = strict_number(str(ground_truth)) or flexible_number(str(ground_truth))
+    if number is None:
         raise ValueError(f"ground_truth is {ground_truth!r}; expected a number, or an answer that ends in '#### N'.")
-    return truth
+    return number
 
 
 @unreadable_is_wrong
-def _graded(response: str, truth: str, method: str, format_score: float) -> dict[str, float | str]:
+def _graded(response: str, expected: str, method: str, format_score: float) -> dict[str, float | str]:
     found = strict_number(response) if method == "strict" else flexible_number(response)
     if found is None:
         return {"score": 0.0, "acc": 0.0, "pred": ""}
-    is_right = Fraction(found) == Fraction(truth)
+    is_right = Fraction(found) == Fraction(expected)
     return {"score": 1.0 if is_right else format_score, "acc": float(is_right), "pred": found}
 
 
@@ -125,7 +125,7 @@ def flexible_number(text: str) -> str | None:
     """Return the last number in the text, as plain digits, or None."""
     text = _unmarked(text)
     match = _last(_NUMBER, text)
-    if match is None or _CUT_BEHIND.match(text, match.end()) or _CUT_BEFORE.search(text[: match.start()][-20:]):
+    if match is None or _CUT_AFTER.match(text, match.end()) or _CUT_BEFORE.search(text[: match.start()][-20:]):
         return None
     return _digits(match[0], match)
 

@@ -2,8 +2,8 @@
 
 A sample whose function raises is masked, so a policy could avoid a penalty by writing text that breaks the grader. A
 grader therefore has two halves. ``read_truth(ground_truth)`` reads the ground truth and raises ``ValueError``, because
-an error there is the data's fault. ``grade(response, truth)`` is wrapped in :func:`unreadable_is_wrong`, so that an
-error there always counts against the response.
+an error there is the data's fault. ``grade(response, ground_truth)`` is wrapped in :func:`unreadable_is_wrong`, so that
+an error there always counts against the response.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import ParamSpec
 
 log = logging.getLogger(__name__)
 
-Verdict = dict[str, float | str]
+Grade = dict[str, float | str]
 P = ParamSpec("P")
 
 
-def unreadable_is_wrong(grade: Callable[P, Verdict]) -> Callable[P, Verdict]:
+def unreadable_is_wrong(grade: Callable[P, Grade]) -> Callable[P, Grade]:
     """Wrap the half of a grader that reads the response: an exception there scores 0.
 
     Exceeding the recursion limit is such an exception. ``MemoryError`` is re-raised: it comes from the memory limit and
@@ -33,12 +33,12 @@ def unreadable_is_wrong(grade: Callable[P, Verdict]) -> Callable[P, Verdict]:
     logged: set[type[Exception]] = set()
 
     @functools.wraps(grade)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> Verdict:
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> Grade:
         try:
             return grade(*args, **kwargs)
         except MemoryError:
             raise
-        except Exception as error:  # a border: a response may bring a parser to raise anything
+        except Exception as error:  # error boundary: a response may make a parser raise anything
             if type(error) not in logged:
                 logged.add(type(error))
                 log.warning("%s.%s could not read a response", grade.__module__, grade.__qualname__, exc_info=True)

@@ -122,7 +122,7 @@ async def post_json(service: Service, payload: Mapping[str, Any]) -> Any:
     raise ValueError(
         f"{url} {_described(outcome, secrets)} at the last of {service.max_retries + 1} attempts; expected "
         f"status "
-        "200. See whether the service runs and is not overloaded; reward.max_concurrency and requests_per_s bound its "
+        "200. Check that the service runs and is not overloaded; reward.max_concurrency and requests_per_s limit its "
         "load."
     )
 
@@ -166,7 +166,7 @@ class _Shared:
         kind = " ".join(failure.split()[:2])  # "answered 503"
         if (url, kind) not in self._warned:
             self._warned.add((url, kind))
-            log.warning("%s %s; such failures are retried, and further ones not logged", url, failure)
+            log.warning("%s %s; such failures are retried, and later ones are not logged", url, failure)
 
 
 _SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
@@ -196,7 +196,7 @@ async def _attempt(
     except TimeoutError:
         return f"did not answer within request_timeout_s={service.request_timeout_s:g}"
     except httpx.RequestError as error:
-        return masked_text(f"could not be asked ({type(error).__name__}: {error})")
+        return masked_text(f"could not be reached ({type(error).__name__}: {error})")
 
 
 def _is_temporary(status: int) -> bool:
@@ -231,8 +231,8 @@ def _filled(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         template = string.Template(value)
         if not template.is_valid():
             raise ValueError(
-                f"the header {name} has a dollar that names no environment variable; expected $NAME, or $$ for a "
-                f"dollar."
+                f"the header {name} has a dollar sign without the name of an environment variable; expected $NAME, or "
+                "$$ for a dollar sign."
             )
         for variable in template.get_identifiers():
             if not os.environ.get(variable):
@@ -248,7 +248,7 @@ def _filled(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
             raise ValueError(
                 f"the header {name} holds a line break or another character that no header may have; expected "
                 f"printable "
-                "ASCII. Look at the end of what it is read from."
+                "ASCII. Check the end of the text that it is read from."
             )
     return filled, secrets
 
@@ -259,7 +259,7 @@ def _body(payload: Mapping[str, Any]) -> bytes:
         return json.dumps(payload, allow_nan=False, default=str).encode()
     except ValueError as error:
         raise ValueError(
-            f"the sample cannot be sent as JSON: {error}. Take NaN and infinity out of its ground_truth and extra_info."
+            f"the sample cannot be sent as JSON: {error}. Remove NaN and infinity from its ground_truth and extra_info."
         ) from error
 
 
@@ -267,14 +267,12 @@ def _parsed(answer: HttpAnswer, url: str, secrets: list[str]) -> Any:
     if answer.is_too_long:
         raise ValueError(
             f"{url} {_described(answer, secrets)} and more than {MAX_ANSWER_BYTES:,} bytes in all; expected a score. "
-            "See whether url is the right path."
+            "Check the path in url."
         )
     try:
         return _without(secrets, json.loads(answer.body))
     except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{url} {_described(answer, secrets)}; expected JSON. See whether url is the right path."
-        ) from error
+        raise ValueError(f"{url} {_described(answer, secrets)}; expected JSON. Check the path in url.") from error
 
 
 def _without(secrets: list[str], answer: Any) -> Any:
@@ -298,7 +296,7 @@ def _described(outcome: HttpAnswer | str, secrets: list[str]) -> str:
 
 def _remedy(answer: HttpAnswer) -> str:
     if 300 <= answer.status < 400:
-        return f"Set url to where it points: {masked_text(answer.headers.get('Location', ''))}."
+        return f"Set url to the target: {masked_text(answer.headers.get('Location', ''))}."
     if answer.status in (401, 403):
         return "Check the key and the headers."
-    return "Correct url or the options; the service's own log says more."
+    return "Correct url or the options. The service's log has the details."

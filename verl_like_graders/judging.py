@@ -1,10 +1,10 @@
 """Build the prompt for a judge model and read its verdict.
 
 The policy that the verdict rewards writes the response, so it will try anything that pays. Three measures help. The
-score is read only from the judge's own words, never from the question. The built-in template puts the response between
+score is read only from the judge's output, never from the question. The built-in template puts the response between
 two marks derived from the response itself, so it cannot contain them. Text that looks like a chat template's control
 tokens is broken up. Two weaknesses remain: a judge can be persuaded to give a good grade, and a judge that quotes the
-response after its own verdict lets the response speak last. Review the samples with the highest rewards.
+response after its own verdict lets the response set the score. Review the samples with the highest rewards.
 """
 
 from __future__ import annotations
@@ -91,18 +91,18 @@ def judged_score(verdict: str, *, pattern: str, max_score: float) -> float:
     """
     matches = list(_pattern(pattern).finditer(verdict))
     found = matches[-1].group(1) if matches else None
-    said = verdict if len(verdict) <= _EXCERPT_CHARS else f"...{verdict[-_EXCERPT_CHARS:]}"
+    excerpt = verdict if len(verdict) <= _EXCERPT_CHARS else f"...{verdict[-_EXCERPT_CHARS:]}"
     try:
         score = float(found or "")
     except ValueError:
         raise ValueError(
             f"the judge's verdict holds no score ({'group 1 is ' + repr(found) if matches else 'no match'} of "
-            f"{pattern or DEFAULT_PATTERN}): {said!r}. Ask for it in the template, or correct the pattern."
+            f"{pattern or DEFAULT_PATTERN}): {excerpt!r}. Ask for it in the template, or correct the pattern."
         ) from None
     if not 0 <= score <= max_score:
         raise ValueError(
-            f"the judge's score is {score:g}; expected 0 to max_score={max_score:g}: {said!r}. State the scale in the "
-            "template."
+            f"the judge's score is {score:g}; expected 0 to max_score={max_score:g}: {excerpt!r}. State the scale "
+            "in the template."
         )
     return score / max_score
 
@@ -152,7 +152,8 @@ def _compiled(template: str) -> jinja2.Template:
         compiled = environment.from_string(text)
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(
-            f"the judge's template {template!r:.80} is no Jinja: line {error.lineno}: {error.message}. Correct it."
+            f"the judge's template {template!r:.80} is not valid Jinja: line {error.lineno}: {error.message}. "
+            "Correct it."
         ) from error
     if unknown:
         raise ValueError(
@@ -168,7 +169,9 @@ def _pattern(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern or DEFAULT_PATTERN)
     except re.error as error:
-        raise ValueError(f"score_pattern {pattern!r} is no regular expression: {error}. Correct it.") from error
+        raise ValueError(
+            f"score_pattern {pattern!r} is not a valid regular expression: {error}. Correct it."
+        ) from error
     if not compiled.groups:
         raise ValueError(
             f"score_pattern {pattern!r} has no group; expected one around the number, as in {DEFAULT_PATTERN}."

@@ -89,12 +89,11 @@ def _verdict(answer: Any, url: str) -> str:
     except (KeyError, IndexError, TypeError):
         raise ValueError(
             f"{masked_text(url)} answered {answer!r:.200}; expected a chat completion with choices[0].message.content. "
-            "See whether url ends before /chat/completions."
+            "Check that url ends before /chat/completions."
         ) from None
     if not isinstance(verdict, str):
         raise ValueError(
-            f"the judge said {verdict!r} (finish_reason {choice.get('finish_reason')!r}); expected text. A model that "
-            f"thinks "
-            "first needs more max_tokens."
+            f"the judge answered {verdict!r} (finish_reason {choice.get('finish_reason')!r}); expected text. A "
+            "reasoning model needs more max_tokens."
         )
     return verdict

@@ -99,7 +99,7 @@ def is_secret_name(name: str) -> bool:
 
 def masked_text(text: str) -> str:
     """Return the text with its secrets masked."""
-    for secret in _of_environment():
+    for secret in _of_environment() if len(text) >= SHORTEST else ():
         text = text.replace(secret, MASK)
     return _FORMS.sub(_masked_form, text)
 

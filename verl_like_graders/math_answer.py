@@ -49,7 +49,7 @@ def compute_score(
     """
     if method not in ("strict", "flexible"):
         raise ValueError(f"method is {method!r}; expected strict or flexible. Set reward.function_kwargs.method.")
-    return _graded(solution_str, _truth(_as_text(ground_truth)), method)
+    return _graded(solution_str, _ground_truth(_as_text(ground_truth)), method)
 
 
 def read_truth(ground_truth: Any) -> str:
@@ -59,11 +59,11 @@ def read_truth(ground_truth: Any) -> str:
         ValueError: the ground truth is neither text nor a number, is empty or too long, or has a box that never closes
             or is part of a formula.
     """
-    return _truth(_as_text(ground_truth)).why_text
+    return _ground_truth(_as_text(ground_truth)).why_text
 
 
 @dataclass(frozen=True, slots=True)
-class _Truth:
+class _GroundTruth:
     text: str  # normalized
     answer: Answer | None  # None if it can only be compared as text
     why_text: str
@@ -82,7 +82,7 @@ def _as_text(ground_truth: Any) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _truth(text: str) -> _Truth:
+def _ground_truth(text: str) -> _GroundTruth:
     """Read a ground truth once for all responses to a prompt."""
     shown = boxed(text) if has_box(text) else text
     why = ""
@@ -100,12 +100,12 @@ def _truth(text: str) -> _Truth:
     try:
         answer = read(shown)
     except Unreadable as error:
-        return _Truth(normalized(shown), None, str(error))
-    return _Truth(normalized(shown), answer, why_text(answer))
+        return _GroundTruth(normalized(shown), None, str(error))
+    return _GroundTruth(normalized(shown), answer, why_text(answer))
 
 
 @unreadable_is_wrong
-def _graded(response: str, truth: _Truth, method: str) -> dict[str, float | str]:
+def _graded(response: str, ground_truth: _GroundTruth, method: str) -> dict[str, float | str]:
     found = boxed(response)
     if found is None and method == "flexible" and not has_box(response):
         found = unboxed(response)
@@ -116,6 +116,8 @@ def _graded(response: str, truth: _Truth, method: str) -> dict[str, float | str]
         answer = read(found)
     except Unreadable:
         answer = None
-    is_right = text == truth.text or (truth.answer is not None and answer is not None and equal(truth.answer, answer))
+    is_right = text == ground_truth.text or (
+        ground_truth.answer is not None and answer is not None and equal(ground_truth.answer, answer)
+    )
     pred = vote(answer) if answer is not None else text if text.isprintable() else ""
     return {"score": float(is_right), "acc": float(is_right), "pred": pred[:MAX_PRED_CHARS]}

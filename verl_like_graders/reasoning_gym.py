@@ -47,7 +47,7 @@ class Problem:
 
     task: str
     question: str
-    truth: str | None  # a right answer; boxnet and rush_hour have none
+    ground_truth: str | None  # a right answer; boxnet and rush_hour have none
     metadata: str  # JSON, by metadata_text
 
 
@@ -99,7 +99,7 @@ def compute_score(
 
 
 def prepare() -> None:
-    """Start what the first answer would otherwise wait for: loading the library takes a second."""
+    """Start the fork server, which loads the library in a second, so that the first answer does not wait for it."""
     fork_server(_TASKS)
 
 
@@ -111,7 +111,12 @@ def junk_mark(problem: Problem, timeout_s: float = 4.0) -> float:
         ValueError: the scorer refuses the problem's right answer, gives junk the full mark, or does not end.
     """
     wrong = (*_NONSENSE, _WRONG[problem.task]) if problem.task in _WRONG else _NONSENSE
-    answers = (*wrong, *_GUESSES, problem.question.strip(), *([] if problem.truth is None else [problem.truth]))
+    answers = (
+        *wrong,
+        *_GUESSES,
+        problem.question.strip(),
+        *([] if problem.ground_truth is None else [problem.ground_truth]),
+    )
     found: dict[str, float] = {}
     try:
         # Recorded one by one, so that the first missing answer is the one that got no mark.
@@ -120,21 +125,20 @@ def junk_mark(problem: Problem, timeout_s: float = 4.0) -> float:
         missing = next(answer for answer in answers if answer not in found)
         raise ValueError(
             f"the scorer of reasoning_gym/{problem.task} gives no mark to {missing!r:.80} within {timeout_s:g} s "
-            f"({error}); expected one, as the answer is no policy's. Leave this row out, or raise timeout_s in the "
-            f"function's kwargs."
+            f"({error}); expected a mark, because this answer is not a policy's. Leave this row out, or raise "
+            "timeout_s in the function's kwargs."
         ) from error
-    if problem.truth is not None and found[problem.truth] < FULL_MARK:
+    if problem.ground_truth is not None and found[problem.ground_truth] < FULL_MARK:
         raise ValueError(
-            f"the scorer of reasoning_gym/{problem.task} does not take the row's own ground_truth "
-            f"{problem.truth!r:.80}; "
+            f"the scorer of reasoning_gym/{problem.task} rejects the row's ground_truth "
+            f"{problem.ground_truth!r:.80}; "
             "expected full marks for it. Write the rows again with the installed reasoning-gym, or leave this one out."
         )
     for answer in wrong:
-        if found[answer] >= FULL_MARK and answer != problem.truth:
+        if found[answer] >= FULL_MARK and answer != problem.ground_truth:
             raise ValueError(
                 f"the scorer of reasoning_gym/{problem.task} gives full marks to {answer!r}, which is wrong; a policy "
-                f"would "
-                "learn nonsense from it. Leave this task out, or score it with a function of your own."
+                "would learn nonsense from it. Leave this task out, or score it with your own function."
             )
     return max((mark for mark in found.values() if mark < FULL_MARK), default=0.0)
 
@@ -146,20 +150,20 @@ def extracted(response: str, tag: str) -> str:
     return (inside if closing and opening else response).strip()
 
 
-def _problem(data_source: str, truth: Any, extra_info: Mapping[str, Any]) -> Problem:
+def _problem(data_source: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Problem:
     if not data_source.startswith(PREFIX):
         raise ValueError(
             f"data_source is {data_source!r}; expected {PREFIX}TASK. Write the rows with "
             "python -m verl_like.data.reasoning_gym."
         )
     question, metadata = extra_info.get("question"), extra_info.get("metadata")
-    if not isinstance(question, str) or not isinstance(metadata, str) or not isinstance(truth, str | None):
+    if not isinstance(question, str) or not isinstance(metadata, str) or not isinstance(ground_truth, str | None):
         raise ValueError(
-            f"extra_info has {sorted(extra_info)} and ground_truth is a {type(truth).__name__}; expected the texts "
-            f"question "
-            "and metadata, and a text. Write the rows with python -m verl_like.data.reasoning_gym."
+            f"extra_info has {sorted(extra_info)} and ground_truth is a {type(ground_truth).__name__}; "
+            "expected the texts question and metadata, and text or None. Write the rows with "
+            "python -m verl_like.data.reasoning_gym."
         )
-    return Problem(data_source.removeprefix(PREFIX), question, truth, metadata)
+    return Problem(data_source.removeprefix(PREFIX), question, ground_truth, metadata)
 
 
 def marks(problem: Problem, answers: Sequence[str], *, timeout_s: float) -> Iterator[float]:
@@ -170,21 +174,21 @@ def marks(problem: Problem, answers: Sequence[str], *, timeout_s: float) -> Iter
         TimeoutError: the next mark did not arrive within ``timeout_s`` of the start.
         EOFError: the process ended, for example because it ran out of memory.
     """
-    mine, theirs = socket.socketpair()
-    with mine:
+    own_end, scorer_end = socket.socketpair()
+    with own_end:
         limits = Limits(memory_mib=MEMORY_MIB, cpu_s=math.ceil(timeout_s) + 1, file_bytes=2**20)
         process = fork_server(_TASKS).start(
             "preloaded",
             limits=limits,
-            channels=[theirs],
+            channels=[scorer_end],
             task=problem.task,
             question=problem.question,
-            truth=problem.truth,
+            ground_truth=problem.ground_truth,
             metadata=problem.metadata,
             answers=list(answers),
         )
         try:
-            channel, deadline = Channel(mine), time.monotonic() + timeout_s
+            channel, deadline = Channel(own_end), time.monotonic() + timeout_s
             for _ in answers:
                 answer = channel.receive(timeout_s=max(0.0, deadline - time.monotonic()))
                 if "refused" in answer:
@@ -196,7 +200,7 @@ def marks(problem: Problem, answers: Sequence[str], *, timeout_s: float) -> Iter
 
 def _mark(problem: Problem, answer: str, timeout_s: float) -> float:
     """Return the scorer's mark, or 0 if it raises or exceeds its time or memory, which is the answer's fault."""
-    if answer == problem.truth:  # junk_mark has tried it
+    if answer == problem.ground_truth:  # junk_mark has tried it
         return 1.0
     if not answer:
         return 0.0

@@ -72,7 +72,7 @@ def warm_up() -> None:
 
 
 def run(job: Mapping[str, Any]) -> None:
-    """Send the mark of each of ``job["answers"]`` to ``job["task"]``, or why the task cannot be scored, and end."""
+    """Score each of ``job["answers"]`` with the scorer of ``job["task"]``; send the marks, or why there are none."""
     channel = Channel(socket.socket(fileno=CHANNEL_FD))
     try:
         task_scorer(job["task"])
@@ -80,20 +80,21 @@ def run(job: Mapping[str, Any]) -> None:
         channel.send({"refused": str(error)})
         return
     for answer in job["answers"]:
-        channel.send({"mark": guarded_mark(job["task"], job["question"], job["truth"], job["metadata"], answer)})
+        channel.send({"mark": guarded_mark(job["task"], job["question"], job["ground_truth"], job["metadata"], answer)})
 
 
-def guarded_mark(task: str, question: str, truth: str | None, metadata: str, answer: str) -> float:
-    """Return the mark of the task's scorer, or 0 for an answer that it must not see."""
+def guarded_mark(task: str, question: str, ground_truth: str | None, metadata: str, answer: str) -> float:
+    """Return the mark of the task's scorer, or 0 for an answer that must not reach it."""
     if not answer.strip() or len(answer) > MAX_ANSWER_CHARS:
         return 0.0
     # For boards and lists, the right answer is compared as text before anything is run.
-    is_right_text = MAY_BE.get(task) is _is_words_or_literal and answer.strip() == (truth or "").strip()
+    is_right_text = MAY_BE.get(task) is _is_words_or_literal and answer.strip() == (ground_truth or "").strip()
     if task in MAY_BE and not is_right_text and not MAY_BE[task](answer):
         return 0.0
-    if "nan" in answer.lower() and "nan" not in (truth or "").lower():  # nan compares as equal, or as near, to anything
+    # nan compares as equal, or as near, to anything.
+    if "nan" in answer.lower() and "nan" not in (ground_truth or "").lower():
         return 0.0
-    entry = {"question": question, "answer": truth, "metadata": json.loads(metadata, object_hook=_untagged)}
+    entry = {"question": question, "answer": ground_truth, "metadata": json.loads(metadata, object_hook=_untagged)}
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # tower_of_hanoi prints what it rejects
             return float(task_scorer(task)(answer, entry))

@@ -37,14 +37,15 @@ def compute_score(
     """
     if isinstance(once, str) or not all(isinstance(tag, str) and tag for tag in once):
         raise ValueError(
-            f"once is {once!r}; expected a list of texts such as [<answer>, </answer>]. Correct it in the function's "
-            f"kwargs."
+            f"once is {once!r}; expected a list of texts such as [<answer>, </answer>]. Correct it in the "
+            "function's kwargs."
         )
     try:
         expression = re.compile(pattern, re.DOTALL)
     except re.error as error:
         raise ValueError(
-            f"pattern is {pattern!r}, no regular expression: {error}. Correct it in the function's kwargs."
+            f"pattern is {pattern!r}, which is not a valid regular expression: {error}. "
+            "Correct it in the function's kwargs."
         ) from error
     response = prefix + solution_str
     return float(expression.fullmatch(response) is not None and all(response.count(tag) == 1 for tag in once))

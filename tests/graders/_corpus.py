@@ -11,7 +11,7 @@ CORPUS_FOLDER = Path(__file__).parent / "corpus"
 
 
 class Pair(NamedTuple):
-    """One verdict. ``grader`` is a key of the table of graders in the test."""
+    """One labelled response. ``grader`` is a key of the table of graders in the test."""
 
     grader: str
     response: str
@@ -21,7 +21,7 @@ class Pair(NamedTuple):
 
 
 def tables(file: str) -> dict[str, list[Pair]]:
-    """Read the pairs of a file by the name of their table, in the order of the file."""
+    """Read the pairs of a file by the name of their table, sorted as in the file."""
     found: dict[str, list[Pair]] = defaultdict(list)
     for line in (CORPUS_FOLDER / file).read_text().splitlines():
         row = json.loads(line)

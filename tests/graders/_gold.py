@@ -1,4 +1,4 @@
-"""Read the gold answers of ``corpus/gold.jsonl``, and rewrite one in other ways that change no meaning."""
+"""Read the gold answers of ``corpus/gold.jsonl``, and rewrite one in other ways without a change of meaning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _THOUSANDS_COMMA = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
 
 
 def rewrites(gold: str) -> dict[str, str]:
-    r"""The answer in other clothes, by what was done to it; only what applies and changes no meaning.
+    r"""Return the rewrites of an answer by kind; those that do not apply or change the meaning are left out.
 
     A rewrite is the answer itself, or a sentence that boxes it.
     """
@@ -48,7 +48,7 @@ def rewrites(gold: str) -> dict[str, str]:
 
 
 def _spaced(gold: str, space: str) -> str:
-    """With spaces around signs, and behind commas but those of thousands."""
+    """Insert spaces around signs and after commas, except between thousands."""
     gold = re.sub(r"\s*([+=<>]|(?<=[\w)}])-)\s*", lambda sign: f"{space}{sign[1]}{space}", gold)
     return re.sub(r",(?!\\|\s|\d{3}(?!\d)|\})", f",{space}", gold)
 
@@ -65,7 +65,7 @@ def _is_word(gold: str) -> bool:
 
 
 def _is_nameless_value(gold: str) -> bool:
-    """Is it one value that has no letters but those of numbers, so that ``x=`` before it says no more?"""
+    """Return whether the answer is one value without names, so that ``x=`` before it does not change the meaning."""
     has_digit = re.search(r"\d|\\pi", gold) is not None
     letters = set(re.findall("[a-zA-Z]", _MATHS_NAMES.sub("", gold)))
     is_group = gold.startswith((r"\{", r"\begin", "(", "[", r"\left", r"\text")) or "," in _THOUSANDS_COMMA.sub(
@@ -76,7 +76,7 @@ def _is_nameless_value(gold: str) -> bool:
 
 
 def _separated(gold: str, mark: str) -> str:
-    """With the mark between the thousands of its whole numbers; only where a comma could be nothing else."""
+    """Insert the mark between thousands, if every comma of the answer is a thousands separator."""
     bare = _THOUSANDS_COMMA.sub("", gold)
     if re.search(r"[,()\[\]a-zA-Z_]|\\[{}]", _MATHS_NAMES.sub("", bare)) or _TEXT.match(bare):
         return ""

@@ -1,4 +1,4 @@
-"""Programs for the tests of the code reward, and what becomes of them."""
+"""Programs for the tests of the code reward, and their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def passes(program: str, truth: Any, **kwargs: Any) -> bool:
 
 
 def why(program: str, truth: Any, **kwargs: Any) -> str:
-    """Why a program fails, which it must."""
+    """Return why a program fails; it must fail."""
     found = result(program, truth, **kwargs)
     assert found["score"] == 0.0
     return str(found["why"])

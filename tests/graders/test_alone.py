@@ -66,15 +66,18 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.processes
 def test_a_copy_of_the_package_grades_without_verl_like(folder: Path) -> None:
     done = run(GRADES, folder)
     assert done.stdout == "graded\n", done.stderr
 
 
+@pytest.mark.processes
 def test_an_import_of_verl_like_fails_there(folder: Path) -> None:
     assert "No module named 'verl_like'" in run(IMPORTS_VERL_LIKE, folder).stderr
 
 
+@pytest.mark.processes
 def test_the_examples_of_the_readme_run_without_verl_like(folder: Path) -> None:
     examples = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
     assert len(examples) == 3

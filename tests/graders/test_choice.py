@@ -1,4 +1,4 @@
-"""Multiple choice: which letter a response settled on."""
+"""Multiple choice: the letter that a response chooses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_last_statement_wins_whichever_letters(first: str, last: str) -> Non
 
 
 @pytest.mark.parametrize("truth", ["", "E", "AB", "the second", 1, None, "B or C"])
-def test_a_truth_that_is_no_letter_is_refused(truth: Any) -> None:
+def test_a_ground_truth_that_is_no_letter_is_refused(truth: Any) -> None:
     with pytest.raises(ValueError, match=r"ground_truth is .*; expected one of the letters ABCD\. Store the letter"):
         score("The answer is B.", truth)
 

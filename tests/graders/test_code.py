@@ -1,4 +1,4 @@
-"""Rewards for programs: what passes, and what does not pay however hard it tries."""
+"""Rewards for programs: right programs pass, and programs that cheat do not."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.graders._programs import ADD, ASSERTS, RIGHT_ADD, RIGHT_SUM, SUMS, pa
 from verl_like_graders import code
 from verl_like_graders.code import last_program
 from verl_like_graders.programs.code_tests import AssertTests, read_tests
+from verl_like_graders.programs.outcomes import same_text, same_value
 from verl_like_graders.programs.values import BadMessage, decode, encode
-from verl_like_graders.programs.verdicts import same_text, same_value
 
 # --- which code is run ---
 
@@ -46,13 +46,15 @@ def test_without_a_closed_block_of_python_there_is_nothing_to_run() -> None:
         assert (found["score"], found["acc"], found["pred"], found["num_tests"]) == (0.0, 0.0, "", 2.0)
 
 
+@pytest.mark.processes
 def test_equal_code_votes_together() -> None:
     assert result("x = 1\n", SUMS)["pred"] == result("\nx = 1", ADD)["pred"] != result("x = 2", SUMS)["pred"]
 
 
-# --- which tests a ground truth means ---
+# --- the tests in a ground truth ---
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "truth",
     [
@@ -66,6 +68,7 @@ def test_texts_are_for_standard_input_and_output(truth: dict[str, Any]) -> None:
         assert passes(RIGHT_SUM, form) and not passes("print(3)", form)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "truth",
     [
@@ -90,6 +93,7 @@ def check(candidate):
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "truth",
     [
@@ -111,6 +115,7 @@ def test_asserts_come_as_a_list_a_text_or_a_check_of_a_candidate(truth: Any) -> 
     assert (found["score"], found["acc"], found["num_passed"]) == (0.5, 0.0, 1.0)
 
 
+@pytest.mark.processes
 def test_a_check_that_returns_stays_one_test() -> None:
     tests = read_tests("def check(f):\n    if f(0, 0):\n        return\n    assert f(1, 2) == 3\ncheck(add)")
     assert isinstance(tests, AssertTests) and len(tests) == 1
@@ -121,20 +126,20 @@ def test_a_check_that_returns_stays_one_test() -> None:
     ("truth", "message"),
     [
         (None, r"ground_truth is None; expected tests: .*inputs.*fn_name.*asserts"),
-        ("", "asserts nothing"),
-        ("def f(:", "is no Python"),
-        ('{"inputs": ["1"], "outputs": [', "is no Python"),
+        ("", "contains no assert"),
+        ("def f(:", "is not valid Python"),
+        ('{"inputs": ["1"], "outputs": [', "is not valid Python"),
         ("7", r"ground_truth is 7; expected tests"),
         ({"inputs": ["1"]}, r"has the keys \['inputs'\]; expected tests"),
-        ({"inputs": ["1"], "outputs": ["1", "2"]}, "1 inputs and 2 outputs; expected as many"),
+        ({"inputs": ["1"], "outputs": ["1", "2"]}, "1 inputs and 2 outputs; expected the same number"),
         ({"inputs": [], "outputs": []}, "0 inputs and 0 outputs; expected .* at least one"),
         ({"inputs": "1", "outputs": "1"}, r"has inputs '1'; expected a list"),
         ({"inputs": [1], "outputs": ["1"]}, r"has 1 among its inputs; expected text"),
         ({"fn_name": "f", "inputs": ["not json"], "outputs": ["1"]}, r"input 'not json' .*one argument per line"),
         ({"fn_name": "f", "inputs": [{"a": 1}], "outputs": [1]}, r"expected the list of arguments of f"),
-        ({"asserts": []}, "asserts nothing"),
+        ({"asserts": []}, "contains no assert"),
         ({"asserts": 3}, r"has asserts 3; expected a list of texts or one text"),
-        (["print(f(1))"], "asserts nothing"),
+        (["print(f(1))"], "contains no assert"),
         ("def check(candidate):\n    assert candidate(1)", r"check\(candidate\) must be called"),
     ],
 )
@@ -143,10 +148,11 @@ def test_a_ground_truth_that_is_no_tests_is_refused(truth: Any, message: str) ->
         result(RIGHT_ADD, truth)
 
 
+@pytest.mark.processes
 def test_tests_that_cannot_be_run_are_no_fault_of_the_response() -> None:
     with pytest.raises(ValueError, match=r"tests of this row cannot be run: .*No module named 'no_such_module'"):
         result(RIGHT_ADD, "import no_such_module\nassert add(1, 2) == 3")
-    with pytest.raises(ValueError, match=r"tests of this row cannot be run: the tests hand the solution a function"):
+    with pytest.raises(ValueError, match=r"tests of this row cannot be run: the tests pass a function"):
         result("def apply(f):\n    return f(3)", "assert apply(lambda x: x + 1) == 4")
 
 
@@ -163,7 +169,7 @@ def test_options_that_are_none_are_refused(kwargs: dict[str, Any], message: str)
         result(RIGHT_SUM, SUMS, **kwargs)
 
 
-# --- what is equal ---
+# --- equality ---
 
 
 def test_line_ends_and_white_space_at_the_end_do_not_count_in_printed_text() -> None:
@@ -189,6 +195,7 @@ def test_a_tolerance_makes_no_number_infinite() -> None:
     assert not same_text("-inf", "inf", 0.1) and not same_text("inf", "5", 0.1)
 
 
+@pytest.mark.processes
 def test_tuples_and_keys_that_are_numbers_are_what_json_makes_of_them() -> None:
     truth = {"fn_name": "f", "inputs": [[0]], "outputs": [[[1, [2, [3]]], {"1": "a"}]]}
     assert passes("def f(x): return (1, [2, (3,)]), {1: 'a'}", truth)
@@ -232,6 +239,7 @@ def test_what_no_value_encodes_to_is_unreadable(message: Any) -> None:
 # --- honest programs ---
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "program",
     [
@@ -257,6 +265,7 @@ def test_programs_may_read_print_and_end_in_any_usual_way(program: str) -> None:
     assert result(program, SUMS)["why"] == ""
 
 
+@pytest.mark.processes
 def test_a_function_has_the_usual_imports_at_hand_and_may_be_a_method_of_solution() -> None:
     program = """
     class Solution:
@@ -266,11 +275,13 @@ def test_a_function_has_the_usual_imports_at_hand_and_may_be_a_method_of_solutio
     assert result(program, ADD)["why"] == ""
 
 
+@pytest.mark.processes
 def test_a_function_of_the_tests_finds_only_names_that_the_solution_defines_or_imports() -> None:
     assert passes("from math import gcd", ["assert gcd(4, 6) == 2"])
     assert "name 'gcd' is not defined" in why("x = 1", ["assert gcd(4, 6) == 2"])
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("program", "tests"),
     [
@@ -315,6 +326,7 @@ def test_asserts_may_use_results_in_any_usual_way(program: str, tests: str) -> N
 # --- programs that fail ---
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
@@ -329,10 +341,11 @@ def test_asserts_may_use_results_in_any_usual_way(program: str, tests: str) -> N
         ("\ud800", "test 1: exited with code 1: UnicodeEncodeError"),
     ],
 )
-def test_why_a_program_fails_is_said(program: str, reason: str) -> None:
+def test_the_reason_why_a_program_fails_is_reported(program: str, reason: str) -> None:
     assert why(program, SUMS).startswith(reason.replace(r"\n", "\\n"))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("truth", [ADD, ASSERTS])
 @pytest.mark.parametrize(
     ("program", "reason"),
@@ -349,6 +362,7 @@ def test_a_function_that_is_not_there_or_does_not_fit_passes_nothing(truth: Any,
     assert found["num_passed"] == 0.0 and reason in found["why"]
 
 
+@pytest.mark.processes
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("truth", "program"),
@@ -366,6 +380,7 @@ def test_a_test_that_hangs_or_ends_the_program_costs_that_test_only(truth: Any, 
     assert found["why"].startswith(("test 1: still running after 0.3 s", "test 1: the solution ended its process"))
 
 
+@pytest.mark.processes
 @pytest.mark.alone
 @pytest.mark.parametrize(
     "truth",
@@ -383,6 +398,7 @@ def test_all_tests_together_are_bounded(truth: Any) -> None:
     assert (found["num_passed"], found["num_tests"]) == (0.0, 50.0)
 
 
+@pytest.mark.processes
 def test_without_partial_the_first_failure_ends_the_testing() -> None:
     truth = {"inputs": ["", "", ""], "outputs": ["0", "1", "0"]}
     found = result("print(0)", truth)
@@ -484,6 +500,7 @@ def add(a, b):
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "truth",
     [
@@ -502,6 +519,7 @@ def test_cheating_passes_no_test(truth: Any) -> None:
     assert num_passed == dict.fromkeys(CHEATS, 0.0)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("truth", [ADD, ASSERTS], ids=["calls", "asserts"])
 @pytest.mark.parametrize(
     "answer",
@@ -522,13 +540,15 @@ def test_a_forged_answer_fails_its_test_and_is_no_failure_of_the_reward(truth: A
     assert result(program, truth, timeout_s=0.2)["num_passed"] == 0.0
 
 
+@pytest.mark.processes
 def test_two_objects_of_the_solution_are_compared_by_its_own_rule_and_no_other_way() -> None:
-    # What this harness cannot know better: whether two of the solution's objects are meant to be equal.
+    # A limit of the harness: it cannot know whether two objects of the solution should be equal.
     assert passes(ALWAYS_EQUAL + "def f(x): return Any()", "assert f(1) == f(2)")
     assert not passes(ALWAYS_EQUAL + "def f(x): return Any()", "assert f(1) < 5")
     assert not passes(ALWAYS_EQUAL + "def f(x): return [Any(), (Any(),)]", "assert f(1) == [1, (2,)]")
 
 
+@pytest.mark.processes
 def test_the_process_of_a_program_has_its_input_and_not_what_is_expected() -> None:
     program = """
     import gc

@@ -1,4 +1,4 @@
-"""The border of the built-in graders: a response that breaks one is wrong, a truth that does is the data's fault."""
+"""The error boundary of the built-in graders: a response that breaks one is wrong, and a bad ground truth raises."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from verl_like_graders import choice, exact_match
-from verl_like_graders.guard import Verdict, unreadable_is_wrong
+from verl_like_graders.guard import Grade, unreadable_is_wrong
 
 UNREADABLE = {"score": 0.0, "acc": 0.0, "pred": "", "unreadable": 1.0}
 
 
 @unreadable_is_wrong
-def grade(response: str, truth: str, *, scale: float = 1.0) -> Verdict:
-    """1 where the last letter is the truth."""
+def grade(response: str, truth: str, *, scale: float = 1.0) -> Grade:
+    """Score 1 if the last letter is the ground truth."""
     if response == "deep":
         return grade.__wrapped__(response, truth)  # type: ignore[attr-defined,no-any-return]
     if response == "large":
@@ -48,9 +48,11 @@ def test_the_end_of_the_process_is_no_verdict() -> None:
         grade("stop", "b")
 
 
-def test_the_first_error_of_a_kind_is_told_with_its_place_and_the_next_is_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_error_of_a_kind_is_reported_with_its_location_and_the_next_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     @unreadable_is_wrong
-    def breaks(number: int) -> Verdict:
+    def breaks(number: int) -> Grade:
         return {"score": 1 / number if number < 3 else "x"[number]}  # type: ignore[dict-item]
 
     with caplog.at_level(logging.WARNING):
@@ -71,7 +73,7 @@ def test_the_first_error_of_a_kind_is_told_with_its_place_and_the_next_is_not(ca
         (choice, "A", {"letters": "AAB"}, "letters is 'AAB'; expected two or more distinct capital letters"),
     ],
 )
-def test_a_truth_that_cannot_be_read_raises_the_same_alone_and_with_a_response(
+def test_a_ground_truth_that_cannot_be_read_raises_the_same_alone_and_with_a_response(
     grader: Any, truth: Any, kwargs: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError) as alone:
@@ -81,5 +83,5 @@ def test_a_truth_that_cannot_be_read_raises_the_same_alone_and_with_a_response(
     assert str(alone.value).startswith(sentence) and str(scored.value) == str(alone.value)
 
 
-def test_truths_that_can_be_read_have_nothing_said_of_them() -> None:
+def test_ground_truths_that_can_be_read_cause_no_message() -> None:
     assert exact_match.read_truth(" 4 ") == choice.read_truth("(e)", letters="ABCDE") == ""

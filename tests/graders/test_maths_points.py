@@ -1,5 +1,5 @@
-"""The points at which expressions are compared: names vary independently, so that what holds for some signs is told
-from what holds for all.
+"""The points at which expressions are compared: names vary independently, so that an identity for some signs does not
+count as one for all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sandbox for programs: what cannot get out of it, and that it leaves nothing behind."""
+"""The sandbox for programs: isolation, limits, and cleanup."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from verl_like_graders.programs import landlock
 from verl_like_graders.programs.confinement import Limits
 from verl_like_graders.programs.launcher import Ending, ForkServer, fork_server
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 needs_landlock = pytest.mark.skipif(
     landlock.version() == 0, reason="this kernel has no Landlock: everything can be read, nothing written"
@@ -29,7 +31,7 @@ needs_landlock = pytest.mark.skipif(
 
 
 def confined(program: str, *, grace_s: float = 5.0, **limits: int) -> Ending:
-    """How a program ends in the sandbox."""
+    """Return how a program ends in the sandbox."""
     given = {"memory_mib": 512, "cpu_s": 5, "file_bytes": 2**20} | limits
     return fork_server().start("program", limits=Limits(**given), code=textwrap.dedent(program)).end(grace_s=grace_s)
 
@@ -41,7 +43,7 @@ def printed(program: str) -> str:
 
 
 def refused(statement: str, setup: str = "") -> str:
-    """The exception that a statement raises in the sandbox; "" where it raises none."""
+    """Return the exception that a statement raises in the sandbox, or "" if it raises none."""
     return printed(
         f"import os, sys\n{setup}\ntry:\n    {statement}\nexcept BaseException as error:\n    "
         f"print(type(error).__name__)\n"
@@ -61,14 +63,14 @@ def has_ended(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
-    """A fork server of this thread whose folders are below ``tmp_path``."""
+    """Return a fork server of this thread whose folders are below ``tmp_path``."""
     fork_server().close()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield fork_server()
     fork_server().close()
 
 
-# --- what cannot get out ---
+# --- isolation ---
 
 
 def test_nothing_can_be_connected_to(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_without_landlock_nothing_can_be_written(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["old"]
 
 
-# --- what is bounded ---
+# --- limits ---
 
 
 def test_each_run_on_an_input_starts_afresh() -> None:
@@ -198,7 +200,7 @@ def test_memory_is_limited() -> None:
     assert confined("x = bytearray(150 << 20)", memory_mib=256).code == 0
 
 
-def test_processor_time_is_limited_where_nobody_watches() -> None:
+def test_cpu_time_is_limited_without_supervision() -> None:
     started = time.monotonic()
     ending = confined("while True: pass", cpu_s=1, grace_s=10.0)
     assert ending.code in (-signal.SIGKILL, -signal.SIGXCPU) and time.monotonic() - started < 8.0
@@ -231,7 +233,7 @@ def test_the_environment_is_empty_of_the_runs_secrets(monkeypatch: pytest.Monkey
     assert "secret" not in printed("import os\nprint(os.environ)")
 
 
-# --- what is left behind ---
+# --- cleanup ---
 
 HOSTILE = [
     "while True: pass",

@@ -1,4 +1,4 @@
-"""Hostile programs against the sandbox, on every version of Landlock that this kernel can play; honest ones pass."""
+"""Hostile programs against the sandbox, on every version of Landlock that this kernel can emulate. Honest ones pass."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tests.graders._programs import ADD, passes, result, why
 from verl_like_graders.programs import landlock, system_calls
 from verl_like_graders.programs.confinement import Limits
 from verl_like_graders.programs.launcher import Ending, check_files_are_safe, fork_server
+
+pytestmark = pytest.mark.processes
 
 # A ruleset that names only the rights of an older version is treated as that version treats it.
 VERSIONS = range(landlock.version() + 1)
@@ -44,7 +46,7 @@ def printed(program: str, **limits: int) -> str:
 
 
 def raised(statement: str) -> str:
-    """The exception that a statement raises; "" where it raises none."""
+    """Return the exception that a statement raises, or "" if it raises none."""
     lines = [
         "import fcntl, mmap, os, socket, stat, struct, sys",
         "try:",
@@ -57,7 +59,7 @@ def raised(statement: str) -> str:
 
 @pytest.fixture
 def version(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A version of Landlock; 0 is none. The fork server of this thread has no other, and its folders are here."""
+    """Limit the fork server of this thread to a version of Landlock (0 is none), with its folders in ``tmp_path``."""
     fork_server().close()
     (tmp_path / "sandbox").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "sandbox"))
@@ -115,7 +117,7 @@ def test_no_version_lets_a_file_of_others_be_emptied_or_changed(version: int, tm
 
 @pytest.mark.parametrize("version", VERSIONS, indirect=True)
 def test_what_can_be_read_cannot_be_emptied_either(version: int) -> None:
-    """The interpreter's files can be read, and may be the user's to write."""
+    """The interpreter's files can be read, even if the user may write them."""
     library = Path(textwrap.__file__)
     content = library.read_text()
     for statement in EMPTYING:
@@ -179,7 +181,7 @@ def test_what_two_programs_could_talk_by_or_change_others_files_with_is_refused(
     assert raised(statement) == "PermissionError"
 
 
-def test_a_stream_reaches_nobody_but_its_other_end() -> None:
+def test_a_stream_reaches_only_its_other_end() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("\0verl_like_test")
         listening.settimeout(0.1)
@@ -189,7 +191,7 @@ def test_a_stream_reaches_nobody_but_its_other_end() -> None:
     assert printed("import socket\na, b = socket.socketpair()\na.send(b'mine')\nprint(b.recv(9))") == "b'mine'"
 
 
-OLD = {  # by name, as the kernel's header has it
+OLD = {  # by name, as in the kernel's header
     "inotify_init1": 294,
     "fanotify_init": 300,
     "userfaultfd": 323,
@@ -213,13 +215,13 @@ OLD = {  # by name, as the kernel's header has it
 
 
 @pytest.mark.skipif(system_calls.platform.machine() != "x86_64", reason="the numbers are of x86-64")
-def test_calls_that_are_not_looked_at_are_refused_and_those_to_come_as_well() -> None:
+def test_system_calls_that_are_not_listed_are_refused_and_future_ones_too() -> None:
     found = printed(f"{CALL}\nprint(*(call(number, 0, 0, 0, 0, 0, 0) for number in {list(OLD.values())}))")
     assert dict(zip(OLD, found.split(), strict=True)) == dict.fromkeys(OLD, "EPERM")
-    # setxattrat is 463, removexattrat 466, file_setattr 469; x32 has numbers of its own.
+    # setxattrat is 463, removexattrat 466, file_setattr 469; x32 has separate numbers.
     numbers = [*range(452, 520), 1000, 0x40000000, 0x40000000 + 41]
     assert set(printed(f"{CALL}\nprint(*(call(number, 0, 0) for number in {numbers}))").split()) == {"ENOSYS"}
-    # To make itself dumpable, to be told of its parent's death otherwise, a process, a thread in another way.
+    # prctl(PR_SET_DUMPABLE), prctl(PR_SET_PDEATHSIG), and clone and fork that start a process.
     others = "(call(157, 4, 1), call(157, 1, 0), call(56, 17, 0, 0, 0, 0), call(57))"
     assert set(printed(f"{CALL}\nprint(*{others})").split()) == {"EPERM"}
     assert printed(f"{CALL}\nprint(call(435, 0, 0))") == "ENOSYS"
@@ -237,7 +239,7 @@ def test_the_numbers_of_calls_are_the_kernels(column: int) -> None:
             assert numbers[column] == "-" or int(numbers[column]) == kernels[name], name
 
 
-# --- what is bounded ---
+# --- limits ---
 
 
 def test_threads_are_bounded_and_ended_ones_give_way_to_others() -> None:
@@ -289,7 +291,7 @@ def test_files_are_bounded_and_removed_ones_give_way_to_others() -> None:
 
 
 def test_cleaning_up_after_one_program_holds_up_no_other() -> None:
-    """Nothing that a program leaves takes long to be removed."""
+    """The files that a program leaves are removed quickly."""
     flood = "import threading, time\nfor i in range(60): open(str(i), 'wb').write(bytes(2**20))\n"
     flood += "for _ in range(100): threading.Thread(target=time.sleep, args=(60,)).start()\nwhile True: pass"
     server = fork_server()
@@ -316,7 +318,7 @@ if os.fork() == 0:
     fork_server._Server(theirs, tempfile.gettempdir(), landlock.version(), ()).serve()
     os._exit(0)
 theirs.close()
-job, held_open = os.pipe()  # the child reads its job to the end, which never comes
+job, held_open = os.pipe()  # the child reads its job to the end, which is never written
 limits = Limits(memory_mib=256, cpu_s=1, file_bytes=1000)
 socket.send_fds(mine, [json.dumps({"limits": asdict(limits)}).encode()], [job])
 mine.settimeout(10)
@@ -331,7 +333,7 @@ def test_a_process_that_stops_before_it_is_confined_is_given_up_within_a_deadlin
 
 
 def test_a_kernel_without_a_listener_makes_no_threads_and_no_files() -> None:
-    """The filter of such a kernel refuses what nobody can count; its steps are those of the other but for that."""
+    """Its filter refuses the calls that would be counted; the other steps are equal."""
     counted, uncounted = (
         system_calls.program(may_write=True, may_truncate=True, has_listener=has_listener)
         for has_listener in (True, False)

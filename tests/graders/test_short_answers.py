@@ -31,7 +31,7 @@ def gsm8k_score(response: str, truth: str = "1080", **kwargs: Any) -> dict[str, 
         "#### $ 1080",
     ],
 )
-def test_strict_accepts_the_number_behind_the_last_mark(response: str) -> None:
+def test_strict_accepts_the_number_after_the_last_mark(response: str) -> None:
     assert gsm8k_score(response) == {"score": 1.0, "acc": 1.0, "pred": "1080"}
 
 
@@ -83,7 +83,7 @@ def test_the_ground_truth_may_be_a_published_answer() -> None:
     assert gsm8k_score("#### 24", "48/2 = <<48/2=24>>24 clips\n#### 72")["score"] == 0.0
 
 
-def test_gsm8k_refuses_unknown_methods_and_truths_without_number() -> None:
+def test_gsm8k_refuses_unknown_methods_and_ground_truths_without_number() -> None:
     with pytest.raises(ValueError, match=r"method is 'lenient'; expected strict or flexible"):
         gsm8k_score("#### 1", method="lenient")
     with pytest.raises(ValueError, match=r"ground_truth is 'unknown'"):

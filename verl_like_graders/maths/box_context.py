@@ -17,9 +17,9 @@ from verl_like_graders.maths.neighbours import (
     is_changed,
     is_changing,
     is_frequency,
-    thing_before,
-    thing_behind,
-    unit_behind,
+    item_after,
+    item_before,
+    unit_after,
 )
 from verl_like_graders.maths.surroundings import surroundings
 
@@ -31,8 +31,8 @@ _SPACING = (
 _IDLE = rf"\s|{_SPACING}|\\?[$€£¥]|(?<!\\)\\[()\[\]]"
 _QUOTE = "[\"'`“”‘’«»„「」『』]"
 _IDLE_BEFORE = re.compile(rf"(?:{_IDLE}|(?:{SHOWING})?\{{|\\\{{|[(\[（【《])\Z")
-_IDLE_BEHIND = re.compile(rf"{_IDLE}|\\\}}|[)\]}}）】》]")
-_QUOTE_BEFORE, _QUOTE_BEHIND = re.compile(rf"{_QUOTE}\Z"), re.compile(_QUOTE)
+_IDLE_AFTER = re.compile(rf"{_IDLE}|\\\}}|[)\]}}）】》]")
+_QUOTE_BEFORE, _QUOTE_AFTER = re.compile(rf"{_QUOTE}\Z"), re.compile(_QUOTE)
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BRACKET = re.compile(r"\\[{}]|[()\[\]]")
@@ -59,26 +59,26 @@ def belonging(text: str, start: int, end: int, *, content: str) -> str | None:
     around = surroundings(text, start, end)
     if _is_argument(around.paragraph):
         return None
-    outer_before, outer_behind = around.line
+    outer_before, outer_after = around.line
     belongs, side = "", ""
     if around.formula is not None:
         side = "$"
-        before, behind = around.formula
+        before, after = around.formula
         rest, gap = _without_idle_end(before, "", is_prose=False)
         if rest and (_opens_list(before) or _joins_formula_before(rest, gap)):
             return None
         if rest or around.is_display:
             outer_before = ""
-        rest, gap, belongs = _without_idle_start(behind, "", content, is_prose=False)
-        if rest and (_closes_list(behind) or _joins_formula_behind(rest, gap)):
+        rest, gap, belongs = _without_idle_start(after, "", content, is_prose=False)
+        if rest and (_closes_list(after) or _joins_formula_after(rest, gap)):
             return None
         if rest or around.is_display:
-            outer_behind = ""
+            outer_after = ""
     rest, gap = _without_idle_end(outer_before, side, is_prose=True)
     if rest and (_opens_list(outer_before) or _joins_prose_before(rest, gap, content)):
         return None
-    rest, gap, unit = _without_idle_start(outer_behind, side, "" if belongs else content, is_prose=True)
-    if rest and (_closes_list(outer_behind) or _joins_prose_behind(rest, gap)):
+    rest, gap, unit = _without_idle_start(outer_after, side, "" if belongs else content, is_prose=True)
+    if rest and (_closes_list(outer_after) or _joins_prose_after(rest, gap)):
         return None
     return belongs + unit
 
@@ -111,13 +111,13 @@ def _opens_list(before: str) -> bool:
     return False
 
 
-def _closes_list(behind: str) -> bool:
+def _closes_list(after: str) -> bool:
     """Return whether a bracket closes that holds other values after the box."""
     level = 0
-    for bracket in _BRACKET.finditer(behind):
+    for bracket in _BRACKET.finditer(after):
         level += -1 if bracket[0][-1] in ")]}" else 1
         if level < 0:
-            held = re.sub(r"\\[a-zA-Z]+", "", behind[: bracket.start()])
+            held = re.sub(r"\\[a-zA-Z]+", "", after[: bracket.start()])
             return WORDS.search(held) is None and re.search(r"[,;]\s*\S", held) is not None
     return False
 
@@ -137,11 +137,11 @@ def _without_idle_start(text: str, gap: str, content: str, *, is_prose: bool) ->
     """Return the text without a meaningless start and a unit, then the widest gap, then the unit."""
     unit = ""
     while text:
-        match = _IDLE_BEHIND.match(text) or (_QUOTE_BEHIND.match(text) if is_prose else None)
+        match = _IDLE_AFTER.match(text) or (_QUOTE_AFTER.match(text) if is_prose else None)
         if match is not None:
             gap = _wider(gap, match[0])
             text = text[match.end() :]
-        elif content and not unit and (unit := unit_behind(text, content, is_apart=bool(gap))):
+        elif content and not unit and (unit := unit_after(text, content, is_apart=bool(gap))):
             text, gap = text[len(unit) :], ""
             unit = f" {unit}" if unit[0].isalpha() else unit
         else:
@@ -155,63 +155,63 @@ def _wider(gap: str, sign: str) -> str:
     return " " if sign.isspace() or gap == " " else "$" if sign in ("$", r"\)") or gap else ""
 
 
-def _joins_text(thing: Neighbour) -> bool:
+def _joins_text(item: Neighbour) -> bool:
     r"""Return whether upright letters are a factor, as in \text{i}, rather than words."""
-    return WORDS.search(thing.text) is None and re.search("[a-zA-Z]", thing.text) is not None
+    return WORDS.search(item.text) is None and re.search("[a-zA-Z]", item.text) is not None
 
 
 def _joins_formula_before(text: str, gap: str) -> bool:
-    thing = thing_before(text)
-    if thing.kind == "text":
-        return is_changed(thing.text) or _joins_text(thing)
-    if thing.kind == "command":
-        is_value = gap == "\n" and (thing.has_argument or thing.command not in OPEN_COMMANDS)
-        return not is_value and thing.command not in SEPARATORS
-    if thing.kind == "word":
+    item = item_before(text)
+    if item.kind == "text":
+        return is_changed(item.text) or _joins_text(item)
+    if item.kind == "command":
+        is_value = gap == "\n" and (item.has_argument or item.command not in OPEN_COMMANDS)
+        return not is_value and item.command not in SEPARATORS
+    if item.kind == "word":
         return not gap.isspace() or is_changed(text)
-    if thing.kind in ("point", "ratio"):
-        return not gap.isspace() or thing.whole.endswith(":")
-    return thing.kind in ("dash", "operator") or (thing.kind in ("letter", "number", "bracket") and gap != "\n")
+    if item.kind in ("point", "ratio"):
+        return not gap.isspace() or item.whole.endswith(":")
+    return item.kind in ("dash", "operator") or (item.kind in ("letter", "number", "bracket") and gap != "\n")
 
 
-def _joins_formula_behind(text: str, gap: str) -> bool:
+def _joins_formula_after(text: str, gap: str) -> bool:
     if _ONLY_VALUES.match(text) or is_changing(text):
         return True
-    thing = thing_behind(text)
-    if thing.kind == "text":
-        return is_changing(f"{thing.text.strip()} {text[len(thing.whole) :]}") or _joins_text(thing)
-    if thing.kind == "command":
-        is_value = gap == "\n" and thing.command not in OPEN_COMMANDS
-        return not is_value and thing.command not in SEPARATORS
-    if thing.kind in ("point", "ratio"):
-        return not gap.isspace() or thing.whole.startswith(":")
-    if thing.kind == "word":
+    item = item_after(text)
+    if item.kind == "text":
+        return is_changing(f"{item.text.strip()} {text[len(item.whole) :]}") or _joins_text(item)
+    if item.kind == "command":
+        is_value = gap == "\n" and item.command not in OPEN_COMMANDS
+        return not is_value and item.command not in SEPARATORS
+    if item.kind in ("point", "ratio"):
+        return not gap.isspace() or item.whole.startswith(":")
+    if item.kind == "word":
         return gap == ""
-    return thing.kind in ("dash", "operator", "mark") or (thing.kind in ("letter", "number", "bracket") and gap != "\n")
+    return item.kind in ("dash", "operator", "mark") or (item.kind in ("letter", "number", "bracket") and gap != "\n")
 
 
 def _joins_prose_before(text: str, gap: str, content: str) -> bool:
-    thing = thing_before(text)
-    if thing.kind == "text":
-        return is_changed(thing.text) or _joins_text(thing)
-    if thing.kind == "dash":
+    item = item_before(text)
+    if item.kind == "text":
+        return is_changed(item.text) or _joins_text(item)
+    if item.kind == "dash":
         return _is_sign(text[:-1], gap)
-    if _is_said_of_times(text, content):
+    if _is_repeated_frequency(text, content):
         return False
-    if thing.kind == "operator" or is_changed(text):
+    if item.kind == "operator" or is_changed(text):
         return True
     if gap == " " and text.endswith(content):
         return False  # the value is repeated
-    if thing.kind == "command":
-        return thing.command not in SEPARATORS
+    if item.kind == "command":
+        return item.command not in SEPARATORS
     is_named = _NAMED_NUMBER.search(text.rstrip(": ").rstrip("0123456789")) is not None
-    if thing.kind == "ratio":
+    if item.kind == "ratio":
         return not is_named
-    if thing.kind == "number":
+    if item.kind == "number":
         number = _ONE_NUMBER.fullmatch(content)
-        is_again = number is not None and _same_number(number[1], thing.whole)
-        return gap != " " or not (is_again or is_named)
-    return thing.kind in ("letter", "point", "bracket") and gap != " "
+        is_repeated = number is not None and _same_number(number[1], item.whole)
+        return gap != " " or not (is_repeated or is_named)
+    return item.kind in ("letter", "point", "bracket") and gap != " "
 
 
 def _is_sign(text: str, gap: str) -> bool:
@@ -219,39 +219,39 @@ def _is_sign(text: str, gap: str) -> bool:
     if gap != " ":
         return _HEADING.search(text) is None
     stem = text.rstrip()
-    thing = thing_before(stem)
-    is_word = thing.kind in ("word", "text") and _VERB.search(stem) is None
+    item = item_before(stem)
+    is_word = item.kind in ("word", "text") and _VERB.search(stem) is None
     return not (is_word or (bool(stem) and stem[-1] in ".!?;。"))
 
 
-def _joins_prose_behind(text: str, gap: str) -> bool:
+def _joins_prose_after(text: str, gap: str) -> bool:
     if is_changing(text):
         return True
-    thing = thing_behind(text)
-    rest = text[len(thing.whole) :]
-    if thing.kind == "text":
-        return is_changing(f"{thing.text.strip()} {rest}") or _joins_text(thing)
-    if thing.kind == "command":
-        return thing.command not in SEPARATORS
-    if thing.kind == "dash":
+    item = item_after(text)
+    rest = text[len(item.whole) :]
+    if item.kind == "text":
+        return is_changing(f"{item.text.strip()} {rest}") or _joins_text(item)
+    if item.kind == "command":
+        return item.command not in SEPARATORS
+    if item.kind == "dash":
         return _SUBTRAHEND.match(rest) is not None
-    if thing.kind == "operator":
-        return thing.whole not in ("*", "/") or _FACTOR.match(rest) is not None
-    if thing.kind == "mark":
+    if item.kind == "operator":
+        return item.whole not in ("*", "/") or _FACTOR.match(rest) is not None
+    if item.kind == "mark":
         return re.match(r"\s*[-+*/^=]|\d", rest) is not None
-    if thing.kind == "letter":
+    if item.kind == "letter":
         return gap != " " or re.match(r"['’]|\s+[a-zA-Z]{2}", rest) is None
-    if thing.kind == "number":
-        return gap != " " or "/" in thing.whole or len(thing.whole) == 3
-    if thing.kind == "bracket":
-        has_words = thing.whole == "(" and WORDS.search(rest.partition(")")[0]) is not None
+    if item.kind == "number":
+        return gap != " " or "/" in item.whole or len(item.whole) == 3
+    if item.kind == "bracket":
+        has_words = item.whole == "(" and WORDS.search(rest.partition(")")[0]) is not None
         return gap != " " and not has_words
-    if thing.kind == "ratio":
+    if item.kind == "ratio":
         return gap.isspace()
-    return (thing.kind == "point" and gap != " ") or (thing.kind == "word" and gap == "" and thing.whole.isascii())
+    return (item.kind == "point" and gap != " ") or (item.kind == "word" and gap == "" and item.whole.isascii())
 
 
-def _is_said_of_times(text: str, content: str) -> bool:
+def _is_repeated_frequency(text: str, content: str) -> bool:
     """Return whether the text ends in the content as a frequency: she jumps 84 times."""
     return (
         is_frequency(text)

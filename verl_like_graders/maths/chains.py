@@ -32,7 +32,7 @@ def exact_side(text: str) -> str:
         return f"{pieces[0]}={pieces[1]}"
     exact = split(pieces[0], {"="})[0][-1]
     if not all(may_be_rounded(without_unit(exact)[0], without_unit(piece)[0]) for piece in pieces[1:]):
-        raise Unreadable("it says that numbers are near which are not")
+        raise Unreadable("it approximates a number by one that is not near")
     return pieces[0]
 
 

@@ -58,11 +58,11 @@ def parse(text: str) -> Node:
     if len(text) > MAX_CHARS:
         raise Unreadable(f"an expression of it has {len(text)} characters, more than {MAX_CHARS}")
     if _DIGITS_OF_A_BASE.search(text):
-        raise Unreadable("a number in a base stands within an expression")
+        raise Unreadable("a number in a base is part of an expression")
     parser = _Parser(_TOKEN.findall(text))
     found = parser.sum()
     if parser.next:
-        raise Unreadable(f"{parser.next!r} is not understood there")
+        raise Unreadable(f"{parser.next!r} is not expected there")
     return found
 
 
@@ -70,18 +70,18 @@ class _Parser:
     """A recursive-descent parser. Each method reads what its name says and leaves the next token in ``next``."""
 
     def __init__(self, tokens: list[str]) -> None:
-        self._tokens, self._place = tokens, 0
+        self._tokens, self._position = tokens, 0
         self._depth = self._angles = 0
         self._open_bars = [0]  # number of open absolute values in each pair of brackets
         self._has_unit_vectors = "j" in tokens
 
     @property
     def next(self) -> str:
-        return self._tokens[self._place] if self._place < len(self._tokens) else ""
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
 
     def _take(self) -> str:
         token = self.next
-        self._place += 1
+        self._position += 1
         return token
 
     def _expect(self, token: str) -> None:
@@ -110,18 +110,18 @@ class _Parser:
                 kind = "product" if self._take() == r"\cdot" else "quotient"
                 result = Node(kind, (result, self._signed(self._power)))
             elif self._begins_factor():
-                if self.next[0] in "0123456789." and re.match(r"[\da-zA-Z.]", self._tokens[self._place - 1]):
+                if self.next[0] in "0123456789." and re.match(r"[\da-zA-Z.]", self._tokens[self._position - 1]):
                     # x2 may mean a power or an index.
-                    raise Unreadable("a number stands behind a letter or a number")
+                    raise Unreadable("a number follows a letter or a number")
                 result = Node("product", (result, self._power()))
             else:
                 return result
 
     def _mixed(self) -> Node:
         """Read the first factor, which may be a mixed number."""
-        whole, place = self.next, self._place
+        whole, position = self.next, self._position
         found = self._power()
-        if self._place > place + 1 or not whole.isdigit() or self.next != r"\frac":
+        if self._position > position + 1 or not whole.isdigit() or self.next != r"\frac":
             return found
         fraction = self._command()
         over, under = fraction.parts
@@ -145,7 +145,7 @@ class _Parser:
         while self.next in ("!", "°"):
             if self._take() == "°":
                 if not self._angles:
-                    raise Unreadable("degrees stand within an expression")
+                    raise Unreadable("degrees are part of an expression")
                 base = Node("degrees", (base,))
             elif self.next == "!":
                 self._take()
@@ -170,7 +170,7 @@ class _Parser:
             return _negative(self._argument(signed=True))
         token = self.next
         if token.isdigit() and not signed:
-            self._tokens[self._place] = token[1:]
+            self._tokens[self._position] = token[1:]
             if len(token) == 1:
                 self._take()
             return Node("number", number=Fraction(token[0]))
@@ -209,7 +209,7 @@ class _Parser:
         if token.startswith("\\") and len(token) > 1:
             return self._command()
         if not token or not (token[0].isascii() and (token[0].isalnum() or token[0] == ".")):
-            raise Unreadable(f"{token!r} is not understood there" if token else "it breaks off")
+            raise Unreadable(f"{token!r} is not expected there" if token else "it ends too early")
         self._take()
         if token[0].isalpha():
             return self._letter(token)
@@ -225,7 +225,7 @@ class _Parser:
         cycle = self._take()
         self._expect("}")
         if not cycle.isdigit():
-            raise Unreadable("no digits stand under a line")
+            raise Unreadable("a line has no digits under it")
         decimals = len(digits.partition(".")[2])
         number = Fraction(digits.removesuffix(".")) + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**decimals)
         return Node("number", number=number)
@@ -245,7 +245,7 @@ class _Parser:
     def _is_applied(self, name: str) -> bool:
         if self.next != "(":
             return False
-        inner = self._tokens[self._place + 1 : self._place + 3]
+        inner = self._tokens[self._position + 1 : self._position + 3]
         is_bare = len(inner) == 2 and inner[1] == ")" and _BARE.fullmatch(inner[0]) is not None
         return name in _APPLIED or (is_bare and (name[0].isupper() or not inner[0].isalpha()))
 
@@ -263,7 +263,7 @@ class _Parser:
             found.append(token)
             if not level:
                 return f"_{''.join(found[1:-1])}"
-        raise Unreadable("an index never ends")
+        raise Unreadable("an index is not closed")
 
     def _command(self) -> Node:
         token = self._take()
@@ -303,7 +303,7 @@ class _Parser:
         self._expect("}")
         name = "".join(inner)
         if not name.isalpha() and name.lstrip("\\") not in _LETTERS:
-            raise Unreadable(f"{mark} holds no letter")
+            raise Unreadable(f"{mark} contains no letter")
         if mark == r"\text":
             if len(name) > 1:
                 raise Unreadable("it has words within an expression")

@@ -28,7 +28,7 @@ _SENTENCE_END = re.compile(
     r"[。；]|[.!?](?=\s|$)|\n|</|[,;]?\s(?:since|because|as|which|so|where|when)\s", re.IGNORECASE
 )
 # Text which shows that a formula after "the answer is" is only part of the answer.
-_GOES_ON = re.compile(
+_CONTINUES = re.compile(
     r"\s*(?:,\s*)?(?:(?:and|or|to|plus|minus|times|if|unless|percent|%)\b|[$\d%]|[-+*/=<>]\s*[$\d\\])"
 )
 _BOLD = re.compile(r"(?<!\w)\*\*|\*\*(?!\w)")
@@ -39,15 +39,15 @@ _PIECE = re.compile(r"(?<=[a-zA-Z]):|[^\s\u2014\u2015]+?(?=[a-zA-Z]:)[a-zA-Z]|[^
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
 _FOREIGN = re.compile(r"[\u3001-\u9fff\uac00-\ud7a3]+")  # Chinese, Japanese and Korean have no spaces between words
 _IS_WORD = re.compile(r"(?<![a-zA-Z])(?:[a-zA-Z]{3,}|[a-zA-Z]{2}(?![a-zA-Z]))|[a-zA-Z]\d+")
-_BEHIND_NUMBER = re.compile(r"(?<=\d)(?:[a-zA-Z]{1,5}(?![a-zA-Z\d])|[eE][-+]?\d+)")
+_AFTER_NUMBER = re.compile(r"(?<=\d)(?:[a-zA-Z]{1,5}(?![a-zA-Z\d])|[eE][-+]?\d+)")
 _HAS_VALUE = re.compile(r"\d|\\[a-zA-Z]|[π√½]")
 _OPERATOR = r"(?:[-=+*/^_<>×·÷≤≥|]|\\(?:cdot|times|div|pm|leq?|geq?|neq?|frac|sqrt)(?![a-zA-Z]))"
 _ENDS_OPEN, _BEGINS_OPEN = re.compile(f".*{_OPERATOR}"), re.compile(f"{_OPERATOR}|[{{^_]|\\\\[a-zA-Z]")
 _THOUSANDS, _THOUSAND = re.compile(r"[-$(]*[1-9]\d{0,2}(?: \d{3})*"), re.compile(r"\d{3}(?![\d,])")
 _FRACTION = re.compile(r"\d+/\d+")
 # Words before and after a number that change it.
-_SPOILS_BEHIND = "not minus negative than plus times by sqrt root to least most 负 減 减 不是 答案不是 不等于"
-_SPOILS_BEFORE = (
+_CHANGES_NEXT = "not minus negative than plus times by sqrt root to least most 负 減 减 不是 答案不是 不等于"
+_CHANGES_PREVIOUS = (
     "million billion trillion thousand hundred dozen pi squared cubed factorial half plus minus times to percent x"
     " 万 亿 萬 億 千 百 分之一 或"
 )
@@ -61,15 +61,15 @@ def unboxed(text: str) -> str | None:
     """
     text = _BOLD.sub("", plain(text))
     if tagged := list(_TAGGED.finditer(text)):
-        return _said(tagged[-1][1].strip().removesuffix("."))
+        return _answer_in(tagged[-1][1].strip().removesuffix("."))
     stated = list(_STATED.finditer(text))
     if stated:
         rest = text[stated[-1].end() :][:MAX_CHARS]
-        if (maths := _MATHS.match(rest)) and _GOES_ON.match(rest, maths.end()) is None:
+        if (maths := _MATHS.match(rest)) and _CONTINUES.match(rest, maths.end()) is None:
             return next(content for content in maths.groups() if content)
         sentence = _SENTENCE_END.split(rest, maxsplit=1)[0].strip(" *:")
         if sentence:
-            return _said(sentence)
+            return _answer_in(sentence)
     return last_value(text[-MAX_CHARS:])
 
 
@@ -80,7 +80,7 @@ def _whole(text: str) -> str:
     return next(content for content in maths.groups() if content) if maths else text
 
 
-def _said(sentence: str) -> str:
+def _answer_in(sentence: str) -> str:
     """Return the answer in a sentence: The largest $n$ is 34."""
     copulas = list(_COPULA.finditer(sentence))
     if not copulas:
@@ -102,10 +102,10 @@ def last_value(text: str) -> str | None:
         return None
     last = values[-1]
     before = items[last - 1].text.lower() if last else ""
-    behind = items[last + 1].text.lower() if last + 1 < len(items) else ""
-    said = " ".join(item.text for item in items[max(0, last - 3) : last])
-    is_again = is_frequency(said) and items[last - 2].text == items[last].text
-    if (before in _SPOILS_BEHIND.split() and not is_again) or behind in _SPOILS_BEFORE.split():
+    after = items[last + 1].text.lower() if last + 1 < len(items) else ""
+    words_before = " ".join(item.text for item in items[max(0, last - 3) : last])
+    is_repeated = is_frequency(words_before) and items[last - 2].text == items[last].text
+    if (before in _CHANGES_NEXT.split() and not is_repeated) or after in _CHANGES_PREVIOUS.split():
         return None
     if before in ("and", "or") and last - 2 in values:
         return f"{items[last - 2].text}, {items[last].text}"
@@ -137,7 +137,7 @@ def _plain_items(text: str) -> list[_Item]:
     run = ""  # maths that may continue
     for piece in [*_PIECE.findall(text), "\n"]:
         is_maths = _is_maths(piece)
-        if is_maths and run and _goes_on(run, piece):
+        if is_maths and run and _continues(run, piece):
             run = f"{run} {piece}"
         else:
             found += _closed(run)
@@ -163,7 +163,7 @@ def _trimmed(run: str) -> str:
     return text if re.match(r"\.\d", text) else text.lstrip("*`'\"_,;:?. ")
 
 
-def _goes_on(run: str, piece: str) -> bool:
+def _continues(run: str, piece: str) -> bool:
     """Return whether a piece after a space continues the maths before it; in "5 a day" it does not."""
     return bool(
         _ENDS_OPEN.fullmatch(run)
@@ -177,7 +177,7 @@ def _goes_on(run: str, piece: str) -> bool:
 
 
 def _is_maths(piece: str) -> bool:
-    words = _BEHIND_NUMBER.sub("", _COMMAND.sub("", piece))
+    words = _AFTER_NUMBER.sub("", _COMMAND.sub("", piece))
     is_word = _FOREIGN.search(piece) or any(match[0] not in FUNCTIONS for match in _IS_WORD.finditer(words))
     return not is_word and piece != "\n"
 

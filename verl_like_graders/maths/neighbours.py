@@ -90,7 +90,7 @@ _BEFORE = tuple(
         ("bracket", r"[)\]}|'!°]"),
     )
 )
-_BEHIND = tuple(
+_AFTER = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
         ("text", _TEXT),
@@ -129,15 +129,15 @@ class Neighbour(NamedTuple):
     has_argument: bool = False
 
 
-def thing_before(text: str) -> Neighbour:
+def item_before(text: str) -> Neighbour:
     """Return the item at the end of the text."""
     found = ((kind, pattern.search(text[-200:])) for kind, pattern in _BEFORE)
     return _first(found, text[-1:])
 
 
-def thing_behind(text: str) -> Neighbour:
+def item_after(text: str) -> Neighbour:
     """Return the item at the start of the text."""
-    return _first(((kind, pattern.match(text)) for kind, pattern in _BEHIND), text[:1])
+    return _first(((kind, pattern.match(text)) for kind, pattern in _AFTER), text[:1])
 
 
 def _first(found: Iterable[tuple[str, re.Match[str] | None]], otherwise: str) -> Neighbour:
@@ -168,7 +168,7 @@ def is_changing(text: str) -> bool:
     return _CHANGING.match(text) is not None
 
 
-def unit_behind(text: str, value: str, *, is_apart: bool) -> str:
+def unit_after(text: str, value: str, *, is_apart: bool) -> str:
     """Return the unit that the text begins with, or the base if ``value`` is digits; "" if there is neither.
 
     Bare words count only at the end of a sentence. A single letter directly after a value is a factor.

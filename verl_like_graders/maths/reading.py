@@ -252,7 +252,7 @@ def _related(sides: list[str], signs: list[str], depth: int) -> Answer:
         constants = [side for side, name in zip(sides, names, strict=True) if not name and not LETTERS.search(side)]
         known = [side for side in constants if has_values(side)]
         if any(not are_same(side, known[0]) for side in known):
-            raise Unreadable("it says that different numbers are equal")
+            raise Unreadable("it equates different numbers")
         if names[0] and not any(map(is_variable, names[1:])):
             check_chain(sides, names)
             return _named(_answer(sides[-1], depth + 1), names[0])

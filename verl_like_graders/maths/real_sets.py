@@ -82,9 +82,9 @@ def _cells(answer: Answer, ends: list[Value]) -> frozenset[int]:
     if isinstance(answer, Relation):
         if answer.sign != r"\ne" or not is_variable(answer.left.text):
             raise _NotReal
-        return everything - {_place(answer.right, ends)}
+        return everything - {_cell(answer.right, ends)}
     if isinstance(answer, Leaf):
-        return frozenset() if answer.text == r"\emptyset" else frozenset([_place(answer, ends)])
+        return frozenset() if answer.text == r"\emptyset" else frozenset([_cell(answer, ends)])
     if answer.kind in _INTERVALS and len(answer.parts) == 2:
         return _interval(answer, ends)
     parts = [_cells(part, ends) for part in answer.parts]
@@ -101,8 +101,8 @@ def _interval(answer: Group, ends: list[Value]) -> frozenset[int]:
     low, high = answer.parts
     if not isinstance(low, Leaf) or not isinstance(high, Leaf):
         raise _NotReal
-    first = -1 if low.text == r"-\infty" else _place(low, ends)
-    last = 2 * len(ends) + 1 if high.text == r"\infty" else _place(high, ends)
+    first = -1 if low.text == r"-\infty" else _cell(low, ends)
+    last = 2 * len(ends) + 1 if high.text == r"\infty" else _cell(high, ends)
     if first >= last:
         raise _NotReal
     inner = set(range(first + 1, last))
@@ -113,6 +113,6 @@ def _interval(answer: Group, ends: list[Value]) -> frozenset[int]:
     return frozenset(inner)
 
 
-def _place(leaf: Leaf, ends: list[Value]) -> int:
+def _cell(leaf: Leaf, ends: list[Value]) -> int:
     number = _number(leaf)
     return next(2 * i + 1 for i, end in enumerate(ends) if are_close(end, number))

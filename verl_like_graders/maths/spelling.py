@@ -159,7 +159,7 @@ _QUADS = re.compile(r"(?:\s*\\quad(?![a-zA-Z]))+\s*")
 _IDLE_BEFORE = re.compile(
     r"(?:\A|[,;:&(\[{=<>+\-.|]|\\\\|\b(?:and|or)|\\(?:lor|land|Rightarrow|[lg]e|ne|cdot|div|cup|cap|in|approx|pm))\s*\Z"
 )
-_IDLE_BEHIND = re.compile(
+_IDLE_AFTER = re.compile(
     r"\s*(?:\Z|[,;:&)\]}=<>.|]|\\\\|(?:and|or)\b|\\(?:lor|land|Rightarrow|[lg]e|ne|cdot|div|cup|cap|in|approx|\}|right"
     r"|end)(?![a-zA-Z]))"
 )
@@ -198,7 +198,7 @@ def _without_idle_spaces(text: str) -> str:
     first, *rest = _QUADS.split(text)
     for piece in rest:
         is_unit = (words := re.match(r"\\text\{([^{}]*)\}", piece)) is not None and unit_of(words[1]) is not None
-        is_idle = is_unit or _IDLE_BEFORE.search(first[-20:]) or _IDLE_BEHIND.match(piece)
+        is_idle = is_unit or _IDLE_BEFORE.search(first[-20:]) or _IDLE_AFTER.match(piece)
         first += f" {piece}" if is_idle else f" \\quad {piece}"
     return first
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 MAX_CHARS = 3000  # on each side
 
-_PLACE = "\x00"
+_POSITION = "\x00"
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 _ENVIRONMENT = r"(?:align(?:ed|at)?|alignedat|equation|gather(?:ed)?|multline|split|array|cases|eqnarray|math)\*?"
 _OPENING = re.compile(rf"(?<!\\)\\(?P<sign>[(\[])|\\begin\{{{_ENVIRONMENT}\}}(?:\{{[^{{}}]*\}})?")
@@ -44,45 +44,45 @@ def surroundings(text: str, start: int, end: int) -> Surroundings:
     """Return the text around ``text[start:end]``, up to ``MAX_CHARS`` away on each side."""
     paragraph = _PARAGRAPH.split(text[:start])[-1]
     before = paragraph[-MAX_CHARS:]
-    behind = _PARAGRAPH.split(text[end : end + MAX_CHARS], maxsplit=1)[0]
+    after = _PARAGRAPH.split(text[end : end + MAX_CHARS], maxsplit=1)[0]
     opening = max(_OPENING.finditer(before), key=lambda match: match.end(), default=None)
     if opening is not None and _CLOSING.search(before, opening.end()) is None:
-        closing = _CLOSING.search(behind)
-        inside, outside = (behind[: closing.start()], behind[closing.end() :]) if closing else (behind, "")
+        closing = _CLOSING.search(after)
+        inside, outside = (after[: closing.start()], after[closing.end() :]) if closing else (after, "")
         line = _plain_line(before[: opening.start()], outside)
         return Surroundings(before, _unmarked(before[opening.end() :], inside), opening["sign"] != "(", line)
-    if "$$" in behind and paragraph.count("$$") % 2:
+    if "$$" in after and paragraph.count("$$") % 2:
         outer, _, inner = before.rpartition("$$")
-        inside, _, outside = behind.partition("$$")
+        inside, _, outside = after.partition("$$")
         return Surroundings(before, _unmarked(inner, inside), True, _plain_line(outer, outside))
-    for match in _INLINE.finditer(f"{before}{_PLACE}{behind}"):
+    for match in _INLINE.finditer(f"{before}{_POSITION}{after}"):
         if match.start() < len(before) < match.end():
             formula = match[1] or match[2]
             if "\n" in formula and _WORD.search(formula):
                 break
-            inner, _, inside = formula.partition(_PLACE)
-            line = _plain_line(before[: match.start()], behind[match.end() - len(before) - 1 :])
+            inner, _, inside = formula.partition(_POSITION)
+            line = _plain_line(before[: match.start()], after[match.end() - len(before) - 1 :])
             return Surroundings(before, _unmarked(inner, inside), False, line)
-    return Surroundings(before, None, False, _plain_line(before, behind))
+    return Surroundings(before, None, False, _plain_line(before, after))
 
 
-def _unmarked(before: str, behind: str) -> tuple[str, str]:
+def _unmarked(before: str, after: str) -> tuple[str, str]:
     """Return both sides of a formula, without Markdown or quotes if these are all that surrounds the position."""
-    opening, closing = before.strip(), behind.strip()
+    opening, closing = before.strip(), after.strip()
     is_marked = opening and _MARKS.fullmatch(opening) and closing[: len(opening)][::-1].replace("”", "“") == opening
-    return ("", closing[len(opening) :]) if is_marked else (before, behind)
+    return ("", closing[len(opening) :]) if is_marked else (before, after)
 
 
 def _plain_line(left: str, right: str) -> tuple[str, str]:
     """Return the line on both sides of the position, without Markdown and HTML."""
     newline = "\n"
-    line = f"{left.rpartition(newline)[2]}{_PLACE}{right.partition(newline)[0]}"
+    line = f"{left.rpartition(newline)[2]}{_POSITION}{right.partition(newline)[0]}"
     line = _STRUCK.sub("", _TAG.sub("", line))
     for _ in range(2):  # *_5_*
         line = _EMPHASIS.sub(r"\2", line)
     line = _EMPHASIS_ENDS.sub("", _EMPHASIS_OPENS.sub(r"\1", line))
     if line.lstrip().startswith("|") and line.count("|") > 2:
         line = line.replace("|", ";")  # a table's row
-    left, _, right = line.partition(_PLACE)
+    left, _, right = line.partition(_POSITION)
     bullets = _BULLETS.match(left)
     return left[bullets.end() :] if bullets else left, right

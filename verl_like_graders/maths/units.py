@@ -44,7 +44,7 @@ _UPRIGHT_FRACTION = re.compile(
 _WORD = re.compile(r"[a-zA-Z]+(?:-[a-zA-Z]+)*|\^\s*\{?\s*-?\d+\s*\}?|[/·()]")
 _PER_CENT = re.compile(r"per\s+(?:cents?|mille?)\b", re.IGNORECASE)
 _RAISED = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-_RAISED_BEHIND = {"squared": 2, "cubed": 3}
+_RAISED_AFTER = {"squared": 2, "cubed": 3}
 _ARTICLES = ("per", "a", "an")
 
 
@@ -99,7 +99,7 @@ def _split_off(text: str) -> tuple[str, Unit]:
             words = _in_plain_words(text[start:])
             if (
                 words is not None
-                and _may_stand_behind(value, words)
+                and _may_follow(value, words)
                 and (unit := unit_of(words, is_one=value.strip() == "1"))
             ):
                 return value.strip(), unit
@@ -122,7 +122,7 @@ def _in_plain_words(tail: str) -> str | None:
     return None if "\\" in tail else tail
 
 
-def _may_stand_behind(value: str, words: str) -> bool:
+def _may_follow(value: str, words: str) -> bool:
     """Return whether an upright symbol is a unit rather than a factor or a thousand: 5 K is, 5K is not."""
     return words.strip() not in NEEDS_SPACE or value.endswith(" ") or words.startswith("  ")
 
@@ -160,19 +160,19 @@ class _Phrase:
     def __init__(self, words: list[str], is_one: bool) -> None:
         while words and words[-1].lower() in ("total", "altogether", "each", "all") and len(words) > 1:
             words = words[:-2] if words[-2].lower() == "in" else words[:-1]
-        self._words, self._place, self._is_one = words, 0, is_one
+        self._words, self._position, self._is_one = words, 0, is_one
         self._powers: Counter[str] = Counter()
         self._scale = Fraction(1)
 
     def read(self) -> Unit | None:
         is_rate = bool(self._words) and self._words[0].lower() in _ARTICLES and len(self._words) > 1
         sign = 1
-        while self._place < len(self._words):
+        while self._position < len(self._words):
             word = self._take()
             if word in ("·", ")") or (word == "(" and sign < 0):
                 continue
             if word == "/" or (word.lower() in _ARTICLES and (is_rate or self._powers)):
-                if self._place == len(self._words):
+                if self._position == len(self._words):
                     return None
                 sign = -1
                 continue
@@ -185,11 +185,11 @@ class _Phrase:
         return Unit(f"per {name}" if is_rate else name, self._scale)
 
     def _take(self) -> str:
-        self._place += 1
-        return self._words[self._place - 1]
+        self._position += 1
+        return self._words[self._position - 1]
 
     def _next(self) -> str:
-        return self._words[self._place] if self._place < len(self._words) else ""
+        return self._words[self._position] if self._position < len(self._words) else ""
 
     def _read_unit(self, word: str, sign: int) -> bool:
         """Read a unit with its powers, or a countable noun; return whether there is one."""
@@ -207,8 +207,8 @@ class _Phrase:
         if raised := re.fullmatch(r"\^(-?\d+)", self._next()):
             power *= int(raised[1])
             self._take()
-        elif self._next().lower() in _RAISED_BEHIND:
-            power *= _RAISED_BEHIND[self._take().lower()]
+        elif self._next().lower() in _RAISED_AFTER:
+            power *= _RAISED_AFTER[self._take().lower()]
         if abs(power) > MAX_POWER:
             return False
         self._multiply(found, power * sign)

@@ -59,8 +59,8 @@ def _reports(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if step["is_test"] and num_tests <= job["skip"]:
             continue
         why = _failure(step["code"], namespace, link, is_test=step["is_test"])
-        if link.gone:
-            raise SolutionEnded(link.gone)
+        if link.end_reason:
+            raise SolutionEnded(link.end_reason)
         if step["is_test"]:
             yield {"passed": not why, "why": why}
         elif why:
@@ -77,7 +77,7 @@ def _failure(code: str, namespace: dict[str, Any], link: Link, *, is_test: bool)
     except ImportError as error:
         if is_test or link.has_raised(error):
             return one_line(error)
-        raise UnusableTests(f"the tests' own import failed: {one_line(error)}") from error
+        raise UnusableTests(f"an import of the tests failed: {one_line(error)}") from error
     except AssertionError as error:
         return f"{code[:160]} ({error!s:.80})" if str(error) else code[:200]
     except BaseException as error:  # noqa: BLE001 (tests may raise anything)

@@ -74,22 +74,21 @@ def read_tests(ground_truth: Any) -> Tests:
         ground_truth = {"asserts": list(ground_truth)}
     if not isinstance(ground_truth, Mapping):
         raise ValueError(f"ground_truth is {ground_truth!r:.200}; expected tests: {_FORMS}.")
-    truth = {key: value for key, value in ground_truth.items() if value is not None}
-    if "asserts" in truth:
+    fields = {key: value for key, value in ground_truth.items() if value is not None}
+    if "asserts" in fields:
         return _assert_tests(
-            truth["asserts"], setup=str(truth.get("setup", "")), entry_point=str(truth.get("entry_point", ""))
+            fields["asserts"], setup=str(fields.get("setup", "")), entry_point=str(fields.get("entry_point", ""))
         )
-    if "inputs" not in truth or "outputs" not in truth:
-        raise ValueError(f"ground_truth has the keys {sorted(map(str, truth))}; expected tests: {_FORMS}.")
-    inputs, outputs = _listed(truth["inputs"], "inputs"), _listed(truth["outputs"], "outputs")
+    if "inputs" not in fields or "outputs" not in fields:
+        raise ValueError(f"ground_truth has the keys {sorted(map(str, fields))}; expected tests: {_FORMS}.")
+    inputs, outputs = _listed(fields["inputs"], "inputs"), _listed(fields["outputs"], "outputs")
     if len(inputs) != len(outputs) or not inputs:
         raise ValueError(
-            f"ground_truth has {len(inputs)} inputs and {len(outputs)} outputs; expected as many of the one as of the "
-            f"other, "
-            "and at least one. Correct the row."
+            f"ground_truth has {len(inputs)} inputs and {len(outputs)} outputs; expected the same number "
+            "of each, and at least one. Correct the row."
         )
-    if "fn_name" in truth:
-        return _call_tests(str(truth["fn_name"]), inputs, outputs)
+    if "fn_name" in fields:
+        return _call_tests(str(fields["fn_name"]), inputs, outputs)
     return PrintTests(
         tuple(_text(each, "inputs") for each in inputs), tuple(_text(each, "outputs") for each in outputs)
     )
@@ -114,7 +113,7 @@ def _text(entry: Any, key: str) -> str:
         return "\n".join(entry)
     if not isinstance(entry, str):
         raise ValueError(
-            f"ground_truth has {entry!r:.200} among its {key}; expected text, as it names no fn_name to call."
+            f"ground_truth has {entry!r:.200} among its {key}; expected text, because there is no fn_name to call."
         )
     return entry
 
@@ -158,9 +157,9 @@ def _assert_tests(asserts: Any, *, setup: str, entry_point: str) -> AssertTests:
         raise ValueError(f"ground_truth has asserts {asserts!r:.200}; expected a list of texts or one text.")
     if not any(step.is_test for step in steps):
         raise ValueError(
-            f"ground_truth has {asserts!r:.200}, which asserts nothing; expected tests: {_FORMS}. A function "
+            f"ground_truth has {asserts!r:.200}, which contains no assert; expected tests: {_FORMS}. A function "
             f"check(candidate) "
-            "must be called at its end, or needs an entry_point beside it."
+            "must be called at its end, or also needs an entry_point."
         )
     return AssertTests(tuple(steps), entry_point)
 
@@ -170,7 +169,7 @@ def _parsed(text: str) -> list[ast.stmt]:
         return ast.parse(text).body
     except (SyntaxError, ValueError) as error:
         raise ValueError(
-            f"ground_truth has {text!r:.200}, which is no Python ({error}); expected tests: {_FORMS}."
+            f"ground_truth has {text!r:.200}, which is not valid Python ({error}); expected tests: {_FORMS}."
         ) from error
 
 

@@ -93,9 +93,9 @@ class _Server:
     ) -> None:
         self._control, self._landlock_version, self._site_folders = control, landlock_version, site_folders
         self._children: dict[int, _Child] = {}
-        self._dying: set[int] = set()  # killed children whose result is no longer needed
-        self._woken, wake = os.pipe()  # written to when a child ends
-        for fd in (self._woken, wake):
+        self._being_killed: set[int] = set()  # killed children whose result is no longer needed
+        self._wake_reader, wake = os.pipe()  # written to when a child ends
+        for fd in (self._wake_reader, wake):
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -145,7 +145,7 @@ class _Server:
         """
         supervisors = {child.supervisor.listener: child for child in self._children.values() if child.supervisor}
         poll = select.poll()
-        for fd in (self._woken, *others, *supervisors):
+        for fd in (self._wake_reader, *others, *supervisors):
             poll.register(fd, select.POLLIN)
         ready = dict(poll.poll(None if timeout_s is None else max(0.0, timeout_s * 1e3)))
         for fd in ready.keys() & supervisors.keys():
@@ -156,9 +156,9 @@ class _Server:
             else:  # all of the child's threads have ended
                 child.supervisor.close()
                 child.supervisor = None
-        if self._woken in ready:
+        if self._wake_reader in ready:
             with suppress(BlockingIOError):
-                os.read(self._woken, 4096)
+                os.read(self._wake_reader, 4096)
             self._reap()
         return set(ready)
 
@@ -167,8 +167,8 @@ class _Server:
             if child.status is None:
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 child.status = status if ended else None
-        for pid in [pid for pid in self._dying if self._children[pid].status is not None]:
-            self._dying.discard(pid)
+        for pid in [pid for pid in self._being_killed if self._children[pid].status is not None]:
+            self._being_killed.discard(pid)
             self._forget(pid)
 
     def _start(self, fds: list[int], limits: Limits) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class _Server:
         try:
             folder = tempfile.mkdtemp(dir=self._root)
             server = os.getpid()
-            mine, theirs = socket.socketpair()
+            own_end, child_end = socket.socketpair()
             pid = os.fork()
         except OSError as error:  # no more processes, files or disk
             for fd in fds:
@@ -189,18 +189,18 @@ class _Server:
             return {"error": str(error)}
         if pid == 0:
             try:
-                return {"job": self._child(server, fds, folder, limits, theirs)}
+                return {"job": self._child(server, fds, folder, limits, child_end)}
             except BaseException as error:  # noqa: BLE001 (after any error, no unreviewed code may run)
-                theirs.send(str(error).encode()[:4096])
+                child_end.send(str(error).encode()[:4096])
                 os._exit(1)
-        theirs.close()
+        child_end.close()
         for fd in fds:
             os.close(fd)
         child = self._children[pid] = _Child(folder, None)
-        mine.settimeout(_CONFINED_WITHIN_S)
-        with mine:
+        own_end.settimeout(_CONFINED_WITHIN_S)
+        with own_end:
             try:
-                said, listeners, _, _ = socket.recv_fds(mine, 4096, 1)
+                said, listeners, _, _ = socket.recv_fds(own_end, 4096, 1)
             except TimeoutError:
                 said, listeners = f"a process was not confined within {_CONFINED_WITHIN_S:g} s".encode(), []
         if listeners:
@@ -245,7 +245,7 @@ class _Server:
         if not has_ended:
             os.kill(pid, signal.SIGKILL)
             if not self._has_ended(pid, _KILLED_WITHIN_S):
-                self._dying.add(pid)
+                self._being_killed.add(pid)
                 return {"code": None}
         status = self._children[pid].status
         assert status is not None, "it has been waited for"

@@ -32,7 +32,7 @@ _NUM_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # of each version; later ones h
 _MAX_FILE_RIGHTS = 16
 _NETWORK = 3  # binding and connecting TCP sockets, since version 4
 _SCOPES = 3  # abstract sockets of, and signals to, processes outside, since version 6
-# Folders in which nobody keeps personal files. /usr itself is excluded because it may hold a project (/usr/src/app).
+# Folders without personal files. /usr itself is excluded because it may hold a project (/usr/src/app).
 # Numerical libraries read the CPU type when they are loaded.
 _READABLE = (
     "/usr/lib",

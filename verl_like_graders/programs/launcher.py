@@ -67,10 +67,10 @@ class ForkServer:
     """
 
     def __init__(self, preloaded: str = "") -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = str(Path(__file__).resolve().parents[2])
         libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-        with theirs:
+        with server_end:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
@@ -80,7 +80,7 @@ class ForkServer:
                     "utf8",
                     "-c",
                     _START.format(root=root),
-                    str(theirs.fileno()),
+                    str(server_end.fileno()),
                     str(os.getpid()),
                     tempfile.gettempdir(),
                     str(landlock.version()),
@@ -90,7 +90,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env=_ENVIRONMENT | libraries,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[server_end.fileno()],
                 start_new_session=True,
             )
         self.pid, self._owner = self._process.pid, os.getpid()
@@ -115,9 +115,9 @@ class ForkServer:
         """
         contents = [json.dumps({"role": role, **job}).encode(), stdin.encode()]
         output, errors = os.memfd_create("output"), os.memfd_create("errors")
-        lent = [*map(_file, contents), os.open(os.devnull, os.O_WRONLY)]
+        passed_fds = [*map(_file, contents), os.open(os.devnull, os.O_WRONLY)]
         try:
-            job_fd, stdin_fd, nowhere = lent
+            job_fd, stdin_fd, nowhere = passed_fds
             stdout_fd = output if role == "program" else nowhere  # the output of the other roles is discarded
             answer = self._request(
                 {"limits": asdict(limits)},
@@ -126,8 +126,8 @@ class ForkServer:
             if "error" in answer:
                 raise ValueError(
                     f"the sandbox for programs cannot be used here: {answer['error']}. It needs Linux 3.17 or later "
-                    f"with "
-                    "seccomp filters, on x86-64 or aarch64. Score programs by a service (reward.function=remote_http)."
+                    "with seccomp filters, on x86-64 or aarch64. Score programs by a service "
+                    "(reward.function=remote_http)."
                 )
             pid: int = answer["pid"]
         except BaseException:
@@ -135,7 +135,7 @@ class ForkServer:
             os.close(errors)
             raise
         finally:
-            for fd in lent:
+            for fd in passed_fds:
                 os.close(fd)
             for channel in channels:
                 channel.close()
@@ -170,8 +170,8 @@ def check_files_are_safe(*, allow_without_landlock: bool) -> None:
         raise ValueError(
             "this kernel has no Landlock, so that programs of the model could read all your files, and tokens in the "
             "environment of your other processes; expected Linux 5.13 or later, and a container whose seccomp profile "
-            "lets Landlock through (Docker's since version 23). Use such a machine, or a container in which there is "
-            "nothing to read and the function's option allow_without_landlock=true "
+            "lets Landlock through (Docker's since version 23). Use such a machine, or a container "
+            "without private files and the function's option allow_without_landlock=true "
             "(reward.function_kwargs.allow_without_landlock=true)."
         )
 

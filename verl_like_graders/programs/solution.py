@@ -160,7 +160,7 @@ class _Answering:
 
     def _named(self, name: str) -> Any:
         if name not in self._namespace:
-            raise NameError(f"the solution defines no {name!r}")
+            raise NameError(f"the solution does not define {name!r}")
         return self._namespace[name]
 
     def _entry(self, name: str, *args: Any) -> Any:

@@ -20,7 +20,7 @@ from verl_like_graders.programs.values import BadMessage, Channel, decode, encod
 _NAME, _CLASS, _INSTANCE, _METHOD, _RESULT = "name", "class", "instance", "method", "result"
 _CLASS_NAME = re.compile(r"[A-Z]+[A-Za-z0-9]*[a-z][A-Za-z0-9]*")
 # Methods by which plain data answers yes or no; an object of the solution could always answer yes.
-_SAY_YES_OR_NO = frozenset(
+_PREDICATES = frozenset(
     name
     for kind in (str, bytes, float, set, frozenset)
     for name in dir(kind)
@@ -42,7 +42,7 @@ class Link:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._raised: Exception | None = None  # the solution's last exception
-        self.gone = ""  # why there are no more answers
+        self.end_reason = ""  # why there are no more answers
 
     def receive(self) -> dict[str, Any]:
         try:
@@ -50,7 +50,7 @@ class Link:
         except EOFError:
             raise self._lost("the solution ended its process") from None
         except BadMessage as error:
-            raise self._lost(f"the solution gave {error}") from None
+            raise self._lost(f"the solution sent {error}") from None
 
     def named(self, name: str) -> Any:
         """Return the solution's object of this name, or raise NameError."""
@@ -71,15 +71,15 @@ class Link:
         def refer(value: Any) -> dict[str, int]:
             if isinstance(value, StandIn):
                 return {"object": value._number}
-            raise _cannot_be_handed_over(value, operation, args)
+            raise _cannot_be_sent(value, operation, args)
 
         request = {
             "do": operation,
             "args": [encode(item, refer) for item in args],
             "kwargs": {name: encode(item, refer) for name, item in kwargs.items()},
         }
-        if self.gone:
-            raise SolutionEnded(self.gone)
+        if self.end_reason:
+            raise SolutionEnded(self.end_reason)
         try:
             self._channel.send(request)
         except OSError:
@@ -100,21 +100,21 @@ class Link:
         except (KeyError, IndexError, TypeError, ValueError, BadMessage) as error:
             if error is self._raised:
                 raise
-            raise self._lost(f"the solution gave an answer that is none: {error!r:.80}") from None
+            raise self._lost(f"the solution sent an invalid answer: {error!r:.80}") from None
 
     def _lost(self, why: str) -> SolutionEnded:
-        self.gone = why
+        self.end_reason = why
         return SolutionEnded(why)
 
 
-def _cannot_be_handed_over(value: Any, operation: str, args: tuple[Any, ...]) -> BaseException:
+def _cannot_be_sent(value: Any, operation: str, args: tuple[Any, ...]) -> BaseException:
     """Return the exception to raise for an argument that cannot be sent.
 
     If the tests call a name, no solution could pass. If they call a result, only its type may be wrong.
     """
     why = (
-        f"the tests hand the solution a {type(value).__name__}; only plain data and what the solution made itself can "
-        f"be handed over"
+        f"the tests pass a {type(value).__name__} to the solution; only plain data and the solution's objects can be "
+        "passed"
     )
     is_called_by_name = operation == "call" and isinstance(args[0], StandIn) and args[0]._kind != _RESULT
     return UnusableTests(f"{why}. Rewrite the test.") if is_called_by_name else TypeError(why)
@@ -131,13 +131,13 @@ def _exception(names: list[str], text: str) -> Exception:
     return RuntimeError(text)
 
 
-def _update(mine: Any, changed: Any) -> None:
+def _update(original: Any, changed: Any) -> None:
     """Apply to an argument here the changes that the call made to its copy."""
-    if isinstance(mine, list | bytearray):
-        mine[:] = changed
-    elif isinstance(mine, dict | set):
-        mine.clear()
-        mine.update(changed)
+    if isinstance(original, list | bytearray):
+        original[:] = changed
+    elif isinstance(original, dict | set):
+        original.clear()
+        original.update(changed)
 
 
 class StandIn:
@@ -156,8 +156,8 @@ class StandIn:
         return self._link.do("call", self, *args, gives=_INSTANCE if self._kind == _CLASS else _RESULT, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if self._kind == _RESULT and name in _SAY_YES_OR_NO:
-            raise AttributeError(f"the solution gave an object that is no plain data; its {name}() decides nothing")
+        if self._kind == _RESULT and name in _PREDICATES:
+            raise AttributeError(f"the solution returned an object that is not plain data; its {name}() is not used")
         return self._link.do("getattr", self, name, gives=_RESULT if self._kind == _RESULT else _METHOD)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -50,9 +50,9 @@ class Channel:
         try:
             message = json.loads(self._exactly(size, deadline))
         except (ValueError, RecursionError) as error:
-            raise BadMessage(f"an answer that is no JSON: {error}") from error
+            raise BadMessage(f"an answer that is not JSON: {error}") from error
         if not isinstance(message, dict):
-            raise BadMessage("an answer that is no message")
+            raise BadMessage("an answer that is not a message")
         return message
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ def decode(message: Any, resolve: Callable[[Any], Any]) -> Any:
     try:
         return _decode(message, resolve)
     except (TypeError, ValueError, RecursionError, KeyError, ArithmeticError) as error:
-        raise BadMessage(f"an answer that is no value: {error}") from error
+        raise BadMessage(f"an answer that is not a value: {error}") from error
 
 
 def _decode(message: Any, resolve: Callable[[Any], Any]) -> Any:
@@ -161,7 +161,7 @@ def as_json(message: Any, *, deadline: float = math.inf) -> Any:
     try:
         return _as_json(message, deadline)
     except (TypeError, ValueError, RecursionError, KeyError) as error:
-        raise BadMessage(f"an answer that is no value: {error}") from error
+        raise BadMessage(f"an answer that is not a value: {error}") from error
 
 
 def _as_json(message: Any, deadline: float) -> Any:
@@ -172,7 +172,7 @@ def _as_json(message: Any, deadline: float) -> Any:
     if isinstance(message, list):
         return [_as_json(item, deadline) for item in message]
     if "object" in message:
-        raise BadMessage(f"an object ({text(message.get('type'))!s:.40}), which is no plain data")
+        raise BadMessage(f"an object ({text(message.get('type'))!s:.40}), which is not plain data")
     [(name, content)] = message.items()
     if name == "tuple":
         return [_as_json(item, deadline) for item in content]
@@ -180,7 +180,7 @@ def _as_json(message: Any, deadline: float) -> Any:
         return {_as_key(key): _as_json(item, deadline) for key, item in content}
     if name == "int":
         return int(content, 16)
-    raise BadMessage(f"a {name!s:.40}, which is no JSON")
+    raise BadMessage(f"a {name!s:.40}, which is not JSON")
 
 
 def _as_key(key: Any) -> str:
@@ -188,7 +188,7 @@ def _as_key(key: Any) -> str:
         return key
     if key is None or isinstance(key, int | float):
         return json.dumps(key)
-    raise BadMessage("a dict with keys that are no text or numbers, which is no JSON")
+    raise BadMessage("a dict with keys that are neither text nor numbers, which is not JSON")
 
 
 def text(message: Any) -> str:

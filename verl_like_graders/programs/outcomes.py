@@ -1,4 +1,4 @@
-"""Judge a program: one verdict per test, compared in a process that the program cannot reach."""
+"""Grade a program: one outcome per test, compared in a process that the program cannot reach."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from verl_like_graders.programs.values import MAX_MESSAGE_BYTES, BadMessage, Cha
 MIN_OUTPUT_BYTES = 2**20  # minimum that a test may print or return; twice the expected output if that is more
 _SIGNALS = {each.value: each.name for each in signal.Signals}
 _MAX_REASON = 300  # characters
-_TIME_IS_UP = "not run: the time for all tests was used up before"
+_TIME_IS_UP = "not run: the time for all tests was used up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Grading:
 
 
 @singledispatch
-def verdicts(tests: Tests, code: str, grading: Grading) -> Generator[str, None, None]:
+def outcomes(tests: Tests, code: str, grading: Grading) -> Generator[str, None, None]:
     """Yield why each test fails, or "" if it passes, in the tests' order. Closing the iterator ends running processes.
 
     Raises:
@@ -56,7 +56,7 @@ def verdicts(tests: Tests, code: str, grading: Grading) -> Generator[str, None, 
 # --- programs that print ---
 
 
-@verdicts.register
+@outcomes.register
 def _of_prints(tests: PrintTests, code: str, grading: Grading) -> Generator[str, None, None]:
     for stdin, expected in zip(tests.inputs, tests.outputs, strict=True):
         left_s = grading.left_s()
@@ -128,12 +128,12 @@ class _Solution:
     """A process that has loaded the code and answers calls."""
 
     def __init__(self, code: str, limits: Limits, max_bytes: int) -> None:
-        mine, theirs = socket.socketpair()
-        self._channel, self._max_bytes = Channel(mine), max_bytes
+        own_end, child_end = socket.socketpair()
+        self._channel, self._max_bytes = Channel(own_end), max_bytes
         try:
-            self._process = fork_server().start("functions", limits=limits, channels=[theirs], code=code)
+            self._process = fork_server().start("functions", limits=limits, channels=[child_end], code=code)
         except BaseException:
-            mine.close()
+            own_end.close()
             raise
 
     def loaded(self, *, timeout_s: float) -> str:
@@ -169,10 +169,10 @@ def _message(channel: Channel, timeout_s: float, max_bytes: int) -> dict[str, An
     except EOFError:
         raise _Lost(_NO_PROCESS) from None
     except BadMessage as error:
-        raise _Lost(f"the solution gave {error}") from None
+        raise _Lost(f"the solution sent {error}") from None
 
 
-@verdicts.register
+@outcomes.register
 def _of_calls(tests: CallTests, code: str, grading: Grading) -> Generator[str, None, None]:
     """Run all tests in one process; start another one if a test has ended it."""
     max_bytes = max(MIN_OUTPUT_BYTES, *(4 * len(repr(output)) for output in tests.outputs))
@@ -186,7 +186,7 @@ def _of_calls(tests: CallTests, code: str, grading: Grading) -> Generator[str, N
 
 
 def _calls_from(first: int, tests: CallTests, grading: Grading, solution: _Solution) -> Generator[str, None, int]:
-    """Yield verdicts on the tests from ``first`` on, up to one that ends the solution; return their number."""
+    """Yield the outcomes of the tests from ``first`` on, up to one that ends the solution; return their number."""
     try:
         broken = solution.loaded(timeout_s=grading.left_s())
     except _Lost as lost:
@@ -259,14 +259,15 @@ def same_value(found: Any, expected: Any, tolerance: float = 0.0) -> bool:
 
 def _refuse(value: Any) -> Any:
     raise ValueError(
-        f"the tests of this row hand the solution a {type(value).__name__}, which is no plain data. Correct the row."
+        f"the tests of this row pass a {type(value).__name__} to the solution, which is not plain data. "
+        "Correct the row."
     )
 
 
 # --- asserts ---
 
 
-@verdicts.register
+@outcomes.register
 def _of_asserts(tests: AssertTests, code: str, grading: Grading) -> Generator[str, None, None]:
     """Run the tests in one process and the code in another; start both again if a test has ended the code's process."""
     done = 0
@@ -279,7 +280,7 @@ def _of_asserts(tests: AssertTests, code: str, grading: Grading) -> Generator[st
 
 
 def _asserts_from(first: int, tests: AssertTests, code: str, grading: Grading) -> Generator[str, None, int]:
-    """Yield verdicts on the tests from ``first`` on, up to one that ends the solution; return their number."""
+    """Yield the outcomes of the tests from ``first`` on, up to one that ends the solution; return their number."""
     with ExitStack() as stack:
         reports = stack.enter_context(_testing(first, tests, code, grading))
         done = 0
@@ -307,20 +308,20 @@ def _testing(first: int, tests: AssertTests, code: str, grading: Grading) -> Ite
     """Start the tests from ``first`` on; yield the channel on which they are reported."""
     with ExitStack() as stack:
         of_solution, to_solution = map(stack.enter_context, socket.socketpair())
-        mine, theirs = map(stack.enter_context, socket.socketpair())
+        own_end, child_end = map(stack.enter_context, socket.socketpair())
         server = fork_server()
         solution = server.start("functions", limits=grading.limits(), channels=[of_solution], code=code)
         stack.callback(solution.end)
         tester = server.start(
             "asserts",
             limits=grading.limits(),
-            channels=[to_solution, theirs],
+            channels=[to_solution, child_end],
             skip=first,
             entry_point=tests.entry_point,
             steps=[asdict(step) for step in tests.steps],
         )
         stack.callback(tester.end)
-        yield Channel(mine)
+        yield Channel(own_end)
 
 
 def _still_running(left_s: float) -> str:
