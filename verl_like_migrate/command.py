@@ -21,10 +21,10 @@ def command(peer: str, words: Sequence[str]) -> CommandSettings:
     Raises:
         ValueError: the words are unreadable.
     """
-    with bounded("the command", remedy="Shorten it: values that refer to others, nested brackets, long texts."):
+    with bounded("the command", remedy="Shorten references between values, nested brackets and long texts."):
         given = read_words(peer, words, folder=Path.cwd())
         found = translated(peer, given)
-    summary = f"{found.told()}. `verl-like migrate --from {peer} SCRIPT` shows each of them and writes a recipe."
+    summary = f"{found.summary()}. `verl-like migrate --from {peer} SCRIPT` shows each of them and writes a recipe."
     return CommandSettings(
         settings=settings_of(found),
         translated=_translated_options(found),
@@ -34,7 +34,7 @@ def command(peer: str, words: Sequence[str]) -> CommandSettings:
 
 
 def _translated_options(found: Translation) -> frozenset[str]:
-    """Return the options that are set, except those that the command sets under this project's names."""
+    """Return the options that are set, except those that the command sets under verl_like's names."""
     return frozenset(name for name, _, _ in settings_of(found)) - {line.key for line in found.lines}
 
 
@@ -52,10 +52,10 @@ def recipe(peer: str, path: Path, arguments: Sequence[str], *, only_on_gpus: Onl
     found = migrate(peer, path, arguments, environment=os.environ)
     config = read(None, [], settings=settings_of(found.translation))[0].config
     found = found.without_gpus(only_on_gpus(config) & _translated_options(found.translation))
-    pictures = "its model reads pictures, video or sound, and text alone is trained on here."
+    why_not_run = "its model reads images, video or audio, and verl_like trains on text only."
     return TranslatedRecipe(
         text=found.recipe(),
         report=found.table(),
         num_problems=len(found.translation.problems),
-        why_not_run=pictures if reads_more(found.translation) else "",
+        why_not_run=why_not_run if reads_more(found.translation) else "",
     )

@@ -22,14 +22,14 @@ FILES = (".parquet", ".jsonl", ".json", ".csv", ".arrow", ".py")
 Converter: TypeAlias = Callable[[Mapping[str, Any]], Converted]
 
 
-def truth(value: Any) -> bool:
-    """Return a switch as read by Hydra.
+def as_bool(value: Any) -> bool:
+    """Return a boolean as read by Hydra.
 
     Raises:
-        ValueError: the value is no boolean.
+        ValueError: the value is not a boolean.
     """
     if not isinstance(value, bool):
-        raise ValueError(f"it is {value}, but a switch is true or false")
+        raise ValueError(f"it is {value}; expected true or false")
     return value
 
 
@@ -38,12 +38,12 @@ def in_updates(batch: Any, mini_batch: Any, epochs: Any) -> int:
     return -(-int(batch) // int(mini_batch)) * int(epochs)
 
 
-def two_betas(theirs: Mapping[str, Any], sections: Mapping[str, str]) -> Converted:
+def two_betas(values: Mapping[str, Any], sections: Mapping[str, str]) -> Converted:
     """Split ``(beta1, beta2)`` of each key into two options of a section."""
     found: dict[str, Any] = {}
-    for key, ours in sections.items():
-        if theirs.get(key) is not None:
-            found |= {f"{ours}.beta1": float(theirs[key][0]), f"{ours}.beta2": float(theirs[key][1])}
+    for key, section in sections.items():
+        if values.get(key) is not None:
+            found |= {f"{section}.beta1": float(values[key][0]), f"{section}.beta2": float(values[key][1])}
     return Converted(found)
 
 
@@ -54,7 +54,7 @@ def without_name(folder: str, experiment_name: str) -> str:
 
 
 def entries(names: Any, *, split: str) -> list[str]:
-    """Return data files under their names here; a name that is no file is a Hugging Face dataset or its folder."""
+    """Return data files by their names in verl_like; a name without a file's ending is a Hugging Face dataset."""
     listed = names.split(",") if isinstance(names, str) else names or []
     return [_entry(str(name).strip(), split) for name in listed]
 

@@ -1,4 +1,4 @@
-"""Suggest the option or value here for another project's key or value."""
+"""Suggest the option or value of verl_like for another project's key or value."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from verl_like_migrate.peers import KNOWN, PEERS
-from verl_like_migrate.tables import Entry, Table, likeness, shown, table
+from verl_like_migrate.tables import Entry, Table, shown, similarity, table
 
 
 def key_hint(name: str, value: Any) -> str:
-    """Return ``; verl's X is Y here: write Y=VALUE``, the end of a message, or an empty string.
+    """Return ``; it is verl's name: write Y=VALUE``, the end of a message, or an empty string.
 
     Args:
         name: the unknown key, or its end (``ppo_mini_batch_size``, ``rollout.val_kwargs.n``).
@@ -20,25 +20,25 @@ def key_hint(name: str, value: Any) -> str:
     for peer in KNOWN:
         known = table(peer)
         if any(key.startswith(f"{name}.") for key in known.exact):
-            return f"; it is a section of {peer}'s: `verl-like migrate --from {peer}` makes a recipe of such a file."
+            return f"; it is a section of {peer}: `verl-like migrate --from {peer}` makes a recipe from such a file."
         for key, entry in _entries(known, name):
             if entry.kind == "renamed":
-                ours = entry.to + key.removeprefix(entry.pattern)
+                option = entry.to + key.removeprefix(entry.pattern)
                 if key.endswith(f".{name}"):
-                    return f"; did you mean {ours}?"
-                if ours != name:
-                    return f"; it is {peer}'s name: write {ours}={shown(known.value(ours, value))}."
+                    return f"; did you mean {option}?"
+                if option != name:
+                    return f"; it is {peer}'s name: write {option}={shown(known.value(option, value))}."
             elif entry.kind == "converted":
                 from verl_like_migrate.translation import translate  # here, because few commands need it
 
                 [line] = translate(known, {key: value}).lines
-                if key.endswith(f".{name}") and line.ours:
-                    return f"; did you mean {max(line.ours, key=partial(likeness, theirs=key))}?"
-                if line.ours:
-                    return f"; it is {peer}'s name: write {_words(line.ours)}."
-                return f"; it is {peer}'s name, and `verl-like migrate --from {peer}` says what it makes here."
+                if key.endswith(f".{name}") and line.settings:
+                    return f"; did you mean {max(line.settings, key=partial(similarity, key))}?"
+                if line.settings:
+                    return f"; it is {peer}'s name: write {_words(line.settings)}."
+                return f"; it is {peer}'s name; `verl-like migrate --from {peer}` shows its translation."
             elif entry.kind == "without_effect":
-                return f"; it is {peer}'s name, and has no effect here: {entry.to}."
+                return f"; it is {peer}'s name and has no effect in verl_like: {entry.to}."
             else:
                 return f"; it is {peer}'s name. {entry.to}"
     section, _, last = name.rpartition(".")
@@ -52,9 +52,9 @@ def _words(settings: Mapping[str, Any]) -> str:
 def value_hint(option: str, value: Any) -> str:
     """Return ``; it is verl's name for k3`` if another project has such a value, else an empty string."""
     for peer in PEERS:
-        ours = table(peer).value(option, value)
-        if ours != value:
-            return f"; it is {peer}'s name for {shown(ours)}."
+        translated = table(peer).value(option, value)
+        if translated != value:
+            return f"; it is {peer}'s name for {shown(translated)}."
     return ""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from verl_like_migrate.translation import Line, Translation
 
-WHY = "it reads pictures, video or sound, and text alone is trained on here. Name a language model of text."
+WHY = "it reads images, video or audio, and verl_like trains on text only. Name a text-only language model."
 _OPTIONS = ("model.path", "ref.path", "critic.path")
 # Words of a model's name, such as Qwen2.5-VL-7B, GLM-4.1V-9B, Phi-3.5-vision, InternVL3, Qwen2.5-Omni.
 _WORDS = re.compile(
@@ -19,10 +19,10 @@ _WORDS = re.compile(
 
 
 def text_alone(found: Translation) -> Translation:
-    """Refuse models that read more than text: move them to the settings without an equivalent here."""
+    """Refuse models that read more than text: move them to the unsupported settings."""
     lines = [_refused(line) if _reads_more(line) else line for line in found.lines]
-    gone = {name for line in found.lines if _reads_more(line) for name in line.ours}
-    return replace(found, lines=lines, settings={name: v for name, v in found.settings.items() if name not in gone})
+    refused = {name for line in found.lines if _reads_more(line) for name in line.settings}
+    return replace(found, lines=lines, settings={name: v for name, v in found.settings.items() if name not in refused})
 
 
 def reads_more(found: Translation) -> bool:
@@ -31,7 +31,7 @@ def reads_more(found: Translation) -> bool:
 
 
 def _reads_more(line: Line) -> bool:
-    return any(_is_named_so(line.ours.get(option)) for option in _OPTIONS)
+    return any(_is_named_so(line.settings.get(option)) for option in _OPTIONS)
 
 
 def _is_named_so(path: Any) -> bool:
@@ -39,4 +39,4 @@ def _is_named_so(path: Any) -> bool:
 
 
 def _refused(line: Line) -> Line:
-    return replace(line, kind="not here", ours={}, why=WHY)
+    return replace(line, kind="unsupported", settings={}, why=WHY)

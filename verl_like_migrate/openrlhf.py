@@ -17,52 +17,52 @@ OLD_LENGTH = 1024  # tokens of prompts and of responses in versions before data.
 MANY = 100_000_000  # OpenRLHF's default, which means all
 CORRECTION = "algorithm.rollout_correction"
 UNBOUNDED = 1e6  # of a ratio
-FILES_NOTE = "files of jsonl or parquet, and what is no file as hf:NAME:SPLIT"
-Theirs = Mapping[str, Any]
+FILES_NOTE = "files of jsonl or parquet; other names become hf:NAME:SPLIT"
+PeerValues = Mapping[str, Any]
 
 
-def clip(theirs: Theirs) -> Converted:
-    low, high = theirs.get("actor.eps_clip_low_high") or [theirs["actor.eps_clip"]] * 2
+def clip(values: PeerValues) -> Converted:
+    low, high = values.get("actor.eps_clip_low_high") or [values["actor.eps_clip"]] * 2
     return Converted({"actor.clip_ratio_low": low, "actor.clip_ratio_high": high})
 
 
-def betas(theirs: Theirs) -> Converted:
-    return two_betas(theirs, {"actor.adam.betas": "actor.optim", "critic.adam.betas": "critic.optim"})
+def betas(values: PeerValues) -> Converted:
+    return two_betas(values, {"actor.adam.betas": "actor.optim", "critic.adam.betas": "critic.optim"})
 
 
-def _lengths(theirs: Theirs) -> tuple[int, int]:
+def _lengths(values: PeerValues) -> tuple[int, int]:
     """Return the maximum tokens of a prompt and of a response; OpenRLHF limits their sum, older versions each."""
-    longest, response = int(theirs["data.max_len"]), theirs.get("rollout.max_new_tokens")
-    if "data.prompt_max_len" in theirs:
-        return int(theirs["data.prompt_max_len"]), OLD_LENGTH if response is None else int(response)
+    longest, response = int(values["data.max_len"]), values.get("rollout.max_new_tokens")
+    if "data.prompt_max_len" in values:
+        return int(values["data.prompt_max_len"]), OLD_LENGTH if response is None else int(response)
     response = int(response) if response is not None else longest // 2
     return (longest - response if response < longest else OLD_LENGTH), response
 
 
-def lengths(theirs: Theirs) -> Converted:
-    prompt, response = _lengths(theirs)
+def lengths(values: PeerValues) -> Converted:
+    prompt, response = _lengths(values)
     return Converted(
         {"data.max_response_length": response, "data.max_prompt_length": prompt},
         f"the prompt may have {prompt} tokens, the response {response}",
     )
 
 
-def mini_batch(theirs: Theirs) -> Converted:
+def mini_batch(values: PeerValues) -> Converted:
     """Convert from responses to prompts; a step has a whole number of mini-batches."""
-    responses, n = int(theirs["train.batch_size"]), int(theirs["rollout.n_samples_per_prompt"])
-    step = int(theirs["rollout.batch_size"])
-    if isinstance(theirs["train.batch_size"], bool) or responses < 1:
-        raise ValueError(f"train_batch_size is {theirs['train.batch_size']}, but is a number of responses")
+    responses, n = int(values["train.batch_size"]), int(values["rollout.n_samples_per_prompt"])
+    step = int(values["rollout.batch_size"])
+    if isinstance(values["train.batch_size"], bool) or responses < 1:
+        raise ValueError(f"train_batch_size is {values['train.batch_size']}; expected a number of responses")
     divisors = [prompts for prompts in range(1, step + 1) if step % prompts == 0]
     prompts = min(divisors, key=lambda each: abs(each * n - responses))
     note = f"{responses} responses are {prompts} prompts of {n}"
     if prompts * n != responses:
-        note = f"{responses} responses are no whole number of prompts that divides {step}; {prompts * n} are closest"
+        note = f"{responses} responses are not a whole number of prompts that divides {step}; {prompts * n} are closest"
     return Converted({"actor.mini_batch_size": prompts, "critic.mini_batch_size": prompts}, note)
 
 
-def policy_loss(theirs: Theirs) -> Converted:
-    kind, aggregation = theirs.get("actor.policy_loss_type", "ppo"), theirs.get("actor.loss_agg_mode")
+def policy_loss(values: PeerValues) -> Converted:
+    kind, aggregation = values.get("actor.policy_loss_type", "ppo"), values.get("actor.loss_agg_mode")
     aggregation = "seq-mean-token-mean" if kind == "gspo" else aggregation
     return Converted(
         {"actor.policy_loss": kind} | ({"actor.loss_aggregation": aggregation} if aggregation else {}),
@@ -70,61 +70,65 @@ def policy_loss(theirs: Theirs) -> Converted:
     )
 
 
-def epochs(theirs: Theirs) -> Converted:
-    return Converted(dict.fromkeys(("actor.epochs", "critic.epochs"), int(theirs["train.max_epochs"])))
+def epochs(values: PeerValues) -> Converted:
+    return Converted(dict.fromkeys(("actor.epochs", "critic.epochs"), int(values["train.max_epochs"])))
 
 
-def test_freq(theirs: Theirs) -> Converted:
-    if not theirs.get("eval.dataset"):
-        return Converted(note="there is nothing to validate on")
-    return Converted({"trainer.test_freq": max(int(theirs["eval.steps"]), 0)})
+def test_freq(values: PeerValues) -> Converted:
+    if not values.get("eval.dataset"):
+        return Converted(note="there is no validation data")
+    return Converted({"trainer.test_freq": max(int(values["eval.steps"]), 0)})
 
 
-def token_budgets(theirs: Theirs) -> Converted:
-    if theirs["train.dynamic_batch_enable"]:
-        forward = theirs.get("rollout.max_tokens_per_gpu") or theirs["train.max_tokens_per_gpu"]
-        update = theirs["train.max_tokens_per_gpu"]
+def token_budgets(values: PeerValues) -> Converted:
+    if values["train.dynamic_batch_enable"]:
+        forward = values.get("rollout.max_tokens_per_gpu") or values["train.max_tokens_per_gpu"]
+        update = values["train.max_tokens_per_gpu"]
     else:
-        longest = sum(_lengths(theirs))
-        forward = int(theirs["rollout.micro_batch_size"]) * longest
-        update = int(theirs["train.micro_batch_size"]) * longest
+        longest = sum(_lengths(values))
+        forward = int(values["rollout.micro_batch_size"]) * longest
+        update = int(values["train.micro_batch_size"]) * longest
     return Converted(
         {
             "actor.max_tokens_per_micro_batch": str(update),
             "critic.max_tokens_per_micro_batch": str(update),
             "ref.max_tokens_per_micro_batch": str(forward),
         },
-        "budgets of tokens; auto chooses by itself",
+        "token budgets; auto would choose them",
     )
 
 
-def estimator(theirs: Theirs) -> Converted:
-    name = theirs["algo.advantage.estimator"]
+def estimator(values: PeerValues) -> Converted:
+    name = values["algo.advantage.estimator"]
     found = dict(ESTIMATORS.get(name, {"algorithm.adv_estimator": name}))
-    if theirs.get("algo.advantage.no_std_norm") and name in WHITENED:
-        raise ValueError(f"{name} is centred there and not divided, which no estimator here does; dr_grpo is close")
+    if values.get("algo.advantage.no_std_norm") and name in WHITENED:
+        raise ValueError(
+            f"OpenRLHF centres {name} without dividing it, which no estimator of verl_like does; dr_grpo is close"
+        )
     return Converted(found)
 
 
-def kl(theirs: Theirs) -> Converted:
-    coef, kind = theirs["algo.kl.init_coef"], theirs["algo.kl.estimator"]
-    if theirs["algo.kl.use_loss"]:
-        plus = "+" if theirs.get("algo.kl.unbiased_gradient") else ""
+def kl(values: PeerValues) -> Converted:
+    coef, kind = values["algo.kl.init_coef"], values["algo.kl.estimator"]
+    if values["algo.kl.use_loss"]:
+        plus = "+" if values.get("algo.kl.unbiased_gradient") else ""
         return Converted({"actor.kl_loss_coef": coef, "actor.kl_loss_type": kind + plus, "algorithm.kl_coef": 0.0})
-    compares = coef and theirs["algo.advantage.estimator"] not in ("gae", "reinforce")
-    note = "off the scores, before they are compared; there off what the comparison has made" if compares else ""
+    compares = coef and values["algo.advantage.estimator"] not in ("gae", "reinforce")
+    note = (
+        "subtracted from the scores before the comparison in a group; OpenRLHF subtracts it after" if compares else ""
+    )
     return Converted({"algorithm.kl_coef": coef, "algorithm.kl_type": kind, "actor.kl_loss_coef": 0.0}, note)
 
 
-def correction(theirs: Theirs) -> Converted:
+def correction(values: PeerValues) -> Converted:
     """Convert bounds of token weights, and rejection of responses by the geometric mean of their tokens' ratios."""
-    level = theirs["algo.advantage.is_correction_level"]
-    mode = theirs.get("algo.advantage.is_correction_mode", "mask")
-    bounds = theirs.get("algo.advantage.is_correction_threshold")
-    if theirs.get("enable_vllm_is_correction"):  # the name in versions 0.8 and 0.9
-        kind = theirs.get("vllm_is_correction_type", "tis")
+    level = values["algo.advantage.is_correction_level"]
+    mode = values.get("algo.advantage.is_correction_mode", "mask")
+    bounds = values.get("algo.advantage.is_correction_threshold")
+    if values.get("enable_vllm_is_correction"):  # the name in versions 0.8 and 0.9
+        kind = values.get("vllm_is_correction_type", "tis")
         level, mode = "seq" if kind == "seq-mask-tis" else "token", "clip" if kind == "tis" else "mask"
-        bounds = theirs.get("vllm_is_truncated_threshold")
+        bounds = values.get("vllm_is_truncated_threshold")
     if level == "off":
         return Converted({f"{CORRECTION}.level": "off"})
     bounds = bounds or [0.5, 5.0]
@@ -141,85 +145,87 @@ def correction(theirs: Theirs) -> Converted:
             },
             "responses are dropped by the geometric mean of their tokens' ratios",
         )
-    note = "weights are bounded above alone" if mode == "clip" and lower else ""
+    note = "weights have only an upper bound" if mode == "clip" and lower else ""
     mode = "truncate" if mode == "clip" else "mask"
     found = {"level": level, "mode": mode, "lower": lower, "upper": upper}
     return Converted({f"{CORRECTION}.{name}": value for name, value in found.items()}, note)
 
 
-def reward_clip(theirs: Theirs) -> Converted:
-    low, high = theirs["reward.clip_range"]
-    note = "of the score; there of what the comparison with others has made of it"
-    note = note if -low == high else f"{note}; symmetric here"
+def reward_clip(values: PeerValues) -> Converted:
+    low, high = values["reward.clip_range"]
+    note = "clips the score; OpenRLHF clips the result of the comparison in a group"
+    note = note if -low == high else f"{note}; symmetric in verl_like"
     return Converted({"algorithm.reward_clip": float(max(abs(low), abs(high)))}, note)
 
 
-def overlong(theirs: Theirs) -> Converted:
-    return Converted({"algorithm.overlong_buffer_len": int(theirs["reward.overlong_buffer_len"] or 0)})
+def overlong(values: PeerValues) -> Converted:
+    return Converted({"algorithm.overlong_buffer_len": int(values["reward.overlong_buffer_len"] or 0)})
 
 
-def train_files(theirs: Theirs) -> Converted:
-    found = entries(theirs.get("data.prompt_dataset"), split=theirs["data.prompt_split"])
+def train_files(values: PeerValues) -> Converted:
+    found = entries(values.get("data.prompt_dataset"), split=values["data.prompt_split"])
     return Converted({"data.train_files": found}, FILES_NOTE)
 
 
-def train_weights(theirs: Theirs) -> Converted:
-    weights = [float(weight) for weight in str(theirs["data.prompt_probs"] or "").split(",") if weight.strip()]
-    note = "an epoch has as many prompts as there are rows; there it lasts until each file was seen whole"
+def train_weights(values: PeerValues) -> Converted:
+    weights = [float(weight) for weight in str(values["data.prompt_probs"] or "").split(",") if weight.strip()]
+    note = "an epoch has as many prompts as there are rows; in OpenRLHF it ends when every file was read completely"
     return Converted({"data.train_weights": weights}, note)
 
 
-def val_files(theirs: Theirs) -> Converted:
-    return Converted({"data.val_files": entries(theirs.get("eval.dataset"), split=theirs["eval.split"])}, FILES_NOTE)
+def val_files(values: PeerValues) -> Converted:
+    return Converted({"data.val_files": entries(values.get("eval.dataset"), split=values["eval.split"])}, FILES_NOTE)
 
 
-def max_samples(theirs: Theirs) -> Converted:
-    count = int(theirs["data.max_samples"])
+def max_samples(values: PeerValues) -> Converted:
+    count = int(values["data.max_samples"])
     found = dict.fromkeys(("data.train_max_samples", "data.val_max_samples"), count if count < MANY else -1)
-    return Converted(found, "chosen by the seed; data.shuffle=false takes the first ones, as there")
+    return Converted(found, "selected by the seed; data.shuffle=false takes the first ones, as OpenRLHF does")
 
 
-def template(theirs: Theirs) -> Converted:
+def template(values: PeerValues) -> Converted:
     """Convert a template in which ``{}`` stands for the prompt."""
-    text = theirs["data.input_template"]
+    text = values["data.input_template"]
     if isinstance(text, list):
         raise ValueError("it has several words; quote it as one")
-    if text and theirs["data.apply_chat_template"]:
-        return Converted(note="it is not read beside data.apply_chat_template, there as here")
+    if text and values["data.apply_chat_template"]:
+        return Converted(note="ignored with data.apply_chat_template, as in OpenRLHF")
     return Converted({"data.format_prompt": str(text).replace("{}", "{{ content }}")} if text else {})
 
 
-def reward_function(theirs: Theirs) -> Converted:
-    url = theirs["reward.remote_url"]
+def reward_function(values: PeerValues) -> Converted:
+    url = values["reward.remote_url"]
     if not url:
         return Converted()
     if isinstance(url, list) or "," in str(url):
-        raise ValueError("it names several; one function or server scores here, which may ask others")
+        raise ValueError("it names several; verl_like calls one function or server, which may call others")
     if str(url).endswith(".py"):
-        return Converted({"reward.function": f"{url}:reward_func"}, "reward_func of that file")
+        return Converted({"reward.function": f"{url}:reward_func"}, "the function reward_func of that file")
     return Converted({"reward.function": "remote_http", "reward.function_kwargs": {"url": url, "protocol": "openrlhf"}})
 
 
-def reward_model(theirs: Theirs) -> Converted:
+def reward_model(values: PeerValues) -> Converted:
     """Convert the reward model, which also initialises a critic without its own model."""
-    path = theirs["reward.model_name_or_path"]
-    if theirs.get("reward.remote_url"):
-        return Converted(note="not loaded there either, where a function or a server scores")
+    path = values["reward.model_name_or_path"]
+    if values.get("reward.remote_url"):
+        return Converted(note="not loaded, as in OpenRLHF, because a function or a server scores")
     if isinstance(path, list) or "," in str(path):
-        raise ValueError("it names several models; one scores here. Write a function that asks them (reward.function)")
+        raise ValueError(
+            "it names several models; verl_like uses one. Write a function that calls them (reward.function)"
+        )
     found = {"reward.model.path": path}
-    if path and not theirs.get("critic.model_name_or_path"):
-        return Converted({**found, "critic.path": path}, "a critic starts from it too, where none is named")
+    if path and not values.get("critic.model_name_or_path"):
+        return Converted({**found, "critic.path": path}, "a critic also starts from it if none is given")
     return Converted(found)
 
 
-def loggers(theirs: Theirs) -> Converted:
+def loggers(values: PeerValues) -> Converted:
     found = ["console", "jsonl", "tensorboard"]
-    return Converted({"trainer.loggers": [*found, "wandb"] if theirs.get("logger.wandb.key") else found})
+    return Converted({"trainer.loggers": [*found, "wandb"] if values.get("logger.wandb.key") else found})
 
 
-def resume(theirs: Theirs) -> Converted:
-    return Converted({"trainer.resume": "auto"}, "a run continues from its own checkpoints by itself")
+def resume(values: PeerValues) -> Converted:
+    return Converted({"trainer.resume": "auto"}, "a run continues from its own checkpoints automatically")
 
 
 CONVERTERS: dict[str, Converter] = {

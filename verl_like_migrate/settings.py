@@ -27,14 +27,12 @@ PROGRAMS = {
     "easyr1": ("verl.trainer.main",),
     "openrlhf": ("train_ppo_ray", "train_ppo"),
 }
-_SUPERVISED = "supervised training is `verl-like sft RECIPE.yaml` here, from data.prompt_key to data.answer_key."
-_GENERATION = (
-    "responses to the rows of a file are written by `verl-like generate RECIPE.yaml data.val_files=FILE` here."
-)
+_SUPERVISED = "use `verl-like sft RECIPE.yaml`, which trains on data.prompt_key and data.answer_key."
+_GENERATION = "use `verl-like generate RECIPE.yaml data.val_files=FILE`, which writes responses to the rows of a file."
 _PREFERENCES = (
-    "training on preferences is not here; a reward model that is trained elsewhere is read by reward.model.path."
+    "verl_like does not train on preferences; reward.model.path reads a reward model that was trained elsewhere."
 )
-# Project -> its programs other than reinforcement learning, each with the replacement here.
+# Project -> its programs other than reinforcement learning, each with its replacement in verl_like.
 OTHER_PROGRAMS: dict[str, dict[str, str]] = {
     "verl": {
         "fsdp_sft_trainer": _SUPERVISED,
@@ -42,10 +40,10 @@ OTHER_PROGRAMS: dict[str, dict[str, str]] = {
         "sft_trainer_ray": _SUPERVISED,
         "main_generation": _GENERATION,
         "main_generation_server": _GENERATION,
-        "main_eval": "responses are scored again by `verl-like rescore RUN` here.",
-        "model_merger": "a policy is written as a Hugging Face folder by `verl-like export RUN` here.",
+        "main_eval": "use `verl-like rescore RUN`, which scores saved responses again.",
+        "model_merger": "use `verl-like export RUN`, which writes the policy as a Hugging Face folder.",
     },
-    "easyr1": {"model_merger": "a policy is written as a Hugging Face folder by `verl-like export RUN` here."},
+    "easyr1": {"model_merger": "use `verl-like export RUN`, which writes the policy as a Hugging Face folder."},
     "openrlhf": {
         "train_sft": _SUPERVISED,
         "batch_inference": _GENERATION,
@@ -57,7 +55,7 @@ OTHER_PROGRAMS: dict[str, dict[str, str]] = {
 }
 STARTER = re.compile(r"python|pypy|torchrun|deepspeed|accelerate|uv$|poetry$|-m$|--module$")
 FEWEST_SETTINGS = 3  # of a program with an unknown name
-SPEAKS_OF = ("echo", "printf", "pkill", "pgrep", "killall", "grep", "egrep", "ps")  # these only mention a program
+ONLY_MENTION = ("echo", "printf", "pkill", "pgrep", "killall", "grep", "egrep", "ps")  # these only mention a program
 TABLED = ("ppo_trainer", "dapo_trainer")  # verl's own configurations, whose values are in its table
 
 
@@ -69,7 +67,7 @@ class Given:
         values: dotted key -> value.
         removed: keys that the command removes.
         absent: missing files that the command reads, by the word that names them.
-        notes: words without meaning for a run, one sentence each.
+        notes: words that do not configure the run, one sentence each.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -85,21 +83,21 @@ def arguments_of(command: Sequence[str], peer: str) -> list[str] | None:
 
 
 def other_program(command: Sequence[str], peer: str) -> tuple[str, str] | None:
-    """Return the started program of that project that does no reinforcement learning, and its replacement here."""
+    """Return the program of that project that a command starts for another task, and its replacement in verl_like."""
     started = _started(command, OTHER_PROGRAMS[peer])
     return None if started is None else (started[1], OTHER_PROGRAMS[peer][started[1]])
 
 
 def _started(command: Sequence[str], programs: Iterable[str]) -> tuple[int, str] | None:
     """Return the index of the word that names one of the programs, and which one the command starts."""
-    if not command or Path(command[0]).name in SPEAKS_OF:
+    if not command or Path(command[0]).name in ONLY_MENTION:
         return None
-    for place, word in enumerate(command):
+    for index, word in enumerate(command):
         name = word.removesuffix(".py").replace("/", ".")
         for program in programs:
             if name == program or name.endswith(f".{program}"):
-                is_started = place == 0 or any(STARTER.match(Path(before).name) for before in command[:place])
-                return (place, program) if is_started else None
+                is_started = index == 0 or any(STARTER.match(Path(before).name) for before in command[:index])
+                return (index, program) if is_started else None
     return None
 
 
@@ -108,8 +106,8 @@ def with_own_program(command: Sequence[str], peer: str) -> tuple[list[str], str]
 
     Return None if the command starts no such program.
     """
-    start = next((place for place, word in enumerate(command) if STARTER.match(Path(word).name)), len(command))
-    program = next((place for place in range(start + 1, len(command)) if not command[place].startswith("-")), start)
+    start = next((index for index, word in enumerate(command) if STARTER.match(Path(word).name)), len(command))
+    program = next((index for index in range(start + 1, len(command)) if not command[index].startswith("-")), start)
     words = list(command[program + 1 :])
     if sum(_names_setting(word, peer) for word in words) < FEWEST_SETTINGS:
         return None
@@ -150,7 +148,7 @@ def read_file(path: Path) -> Given:
     except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
         raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(tree, dict):
-        raise ValueError(f"{path} holds a {type(tree).__name__}, but a configuration is a mapping of sections.")
+        raise ValueError(f"{path} holds a {type(tree).__name__}; expected a mapping of sections.")
     tree.pop("defaults", None)
     return Given(dict(_leaves(tree, "")))
 
@@ -170,11 +168,11 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
         except (HydraException, ValueError) as error:  # ValueError: Python's, for a number of thousands of digits
             key, equals, text = word.partition("=")
             if not equals and word.startswith(("$(", "`")):
-                given.notes.append(f"{word}: what it prints would be settings; write them in its place.")
+                given.notes.append(f"{word}: its output would be settings; write these settings instead.")
                 continue
             if not equals:
                 raise ValueError(
-                    f"cannot read {word:.200} as one of verl's settings: {str(error).splitlines()[0]}. Write key=value."
+                    f"cannot read {word:.200} as a setting of verl: {str(error).splitlines()[0]}. Write key=value."
                 ) from None
             given.values[key.lstrip("+")] = _as_yaml(text)  # outside Hydra's grammar
             continue
@@ -184,9 +182,7 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
         elif override.is_delete():
             removed.add(key)
         elif override.is_sweep_override():
-            raise ValueError(
-                f"{word:.200} holds several values, but a run takes one. Quote a comma that belongs to a value."
-            )
+            raise ValueError(f"{word:.200} has several values; expected one. Quote a comma that belongs to a value.")
         else:
             given.values[key] = override.value()
     given.removed = frozenset(removed)
@@ -194,9 +190,9 @@ def _read_hydra(words: Sequence[str], folder: Path) -> Given:
 
 
 def _without_options(words: Sequence[str], folder: Path, given: Given) -> Iterator[str]:
-    """Yield the words that are no options of Hydra, after reading the configuration file that the options name."""
+    """Yield the words that are not options of Hydra, after reading the configuration file that the options name."""
     rest, others = iter(words), []
-    place, name = "", ""
+    config_folder, name = "", ""
     for word in rest:
         if not word.startswith("-"):
             others.append(word)
@@ -205,19 +201,19 @@ def _without_options(words: Sequence[str], folder: Path, given: Given) -> Iterat
         if option in (*_NAMES_FOLDER, *_NAMES_FILE):
             value = value if equals else next(rest, "")
             if "megatron" in value or "torchtitan" in value or "veomni" in value:
-                raise ValueError(f"{word} chooses a trainer of Megatron's kind ({value}); FSDP is what there is here.")
-            place, name = (place, value) if option in _NAMES_FILE else (value, name)
+                raise ValueError(f"{word} selects another training backend ({value}); verl_like supports only FSDP.")
+            config_folder, name = (config_folder, value) if option in _NAMES_FILE else (value, name)
         elif option in _START_NOTHING:
             raise ValueError(
-                f"{word} is an option of Hydra's by which no run starts, or several. Leave it out; --dry-run looks at "
-                "everything, and `verl-like config` prints a configuration."
+                f"{word} is an option of Hydra that starts no run, or several. Leave it out; --dry-run checks a "
+                "configuration, and `verl-like config` prints one."
             )
         else:
-            given.notes.append(f"{word}: an option of Hydra's, which says nothing about the run.")
-    file = Path(place, f"{name.removesuffix('.yaml') or TABLED[0]}.yaml")
+            given.notes.append(f"{word}: an option of Hydra, ignored because it does not configure the run.")
+    file = Path(config_folder, f"{name.removesuffix('.yaml') or TABLED[0]}.yaml")
     if file.stem in TABLED:
-        if place or name:
-            given.notes.append(f"{file}: the table of verl's own defaults stands in for this file.")
+        if config_folder or name:
+            given.notes.append(f"{file}: the table of verl's defaults is used instead of this file.")
     elif (path := _found(str(file), folder)) is None:
         given.absent["--config-name"] = str(file)
     else:
@@ -246,7 +242,7 @@ def _read_dotlist(words: Sequence[str], folder: Path) -> Given:
         else:
             given.values.update(read_file(path).values)
     given.values.update(own)
-    given.notes += [f"{word} has no = and says nothing." for word in words if "=" not in word]
+    given.notes += [f"{word} has no = and is ignored." for word in words if "=" not in word]
     return given
 
 
@@ -271,9 +267,7 @@ def _read_flags(words: Sequence[str], folder: Path) -> Given:
         elif flag:
             found[flag].append(word)
         else:
-            raise ValueError(
-                f"{word} stands before any flag and says nothing. Write --flag value, or one of our options."
-            )
+            raise ValueError(f"{word} comes before the first flag. Write --flag value, or an option of verl_like.")
     for name, values in found.items():
         read = [_as_flag(value) for value in values]
         given.values[name] = True if not read else read[0] if len(read) == 1 else read

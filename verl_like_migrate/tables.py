@@ -22,7 +22,7 @@ class Entry:
 
     Args:
         kind: one of ``KINDS``.
-        to: the option here, the name of the converter, why the key has no effect, or what to use instead.
+        to: the option of verl_like, the name of the converter, why the key has no effect, or what to use instead.
         fine: values of an unsupported key that request nothing.
     """
 
@@ -88,8 +88,8 @@ class Table:
 
 
 def _named(names: Mapping[Any, Any], value: Any) -> Any:
-    # True equals 1 in Python, but not here.
-    return next((ours for theirs, ours in names.items() if theirs == value and type(theirs) is type(value)), value)
+    # True equals 1 in Python; their types differ.
+    return next((new for old, new in names.items() if old == value and type(old) is type(value)), value)
 
 
 @functools.cache
@@ -114,29 +114,31 @@ def table(peer: str) -> Table:
 
 def _entries(read: Mapping[str, Any], sections: Mapping[str, Mapping[str, str]]) -> Iterator[Entry]:
     for key, to in read.get("renamed", {}).items():
-        for theirs, ours in _spelled_out(key, to, sections):
-            yield Entry(pattern=theirs, kind="renamed", to=ours)
+        for pattern, option in _spelled_out(key, to, sections):
+            yield Entry(pattern=pattern, kind="renamed", to=option)
     for converter, keys in read.get("converted", {}).items():
         for key in keys:
-            for theirs, _ in _spelled_out(key, "", sections):
-                yield Entry(pattern=theirs, kind="converted", to=converter)
+            for pattern, _ in _spelled_out(key, "", sections):
+                yield Entry(pattern=pattern, kind="converted", to=converter)
     for group in read.get("without_effect", []):
         for key in group["keys"]:
-            for theirs, _ in _spelled_out(key, "", sections):
-                yield Entry(pattern=theirs, kind="without_effect", to=group["because"])
+            for pattern, _ in _spelled_out(key, "", sections):
+                yield Entry(pattern=pattern, kind="without_effect", to=group["because"])
     for group in read.get("unsupported", []):
         for key in group["keys"]:
-            for theirs, _ in _spelled_out(key, "", sections):
-                yield Entry(pattern=theirs, kind="unsupported", to=group["use"], fine=tuple(group.get("fine", NEUTRAL)))
+            for pattern, _ in _spelled_out(key, "", sections):
+                yield Entry(
+                    pattern=pattern, kind="unsupported", to=group["use"], fine=tuple(group.get("fine", NEUTRAL))
+                )
 
 
-def _spelled_out(theirs: str, ours: str, sections: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    name = re.match(r"<(\w+)>", theirs)
+def _spelled_out(pattern: str, option: str, sections: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    name = re.match(r"<(\w+)>", pattern)
     if name is None:
-        yield theirs, ours
+        yield pattern, option
         return
-    for their_section, our_section in sections[name[1]].items():
-        yield theirs.replace(name[0], their_section), ours.replace(name[0], our_section)
+    for peer_section, section in sections[name[1]].items():
+        yield pattern.replace(name[0], peer_section), option.replace(name[0], section)
 
 
 def _twice(patterns: Iterator[str]) -> set[str]:
@@ -144,9 +146,9 @@ def _twice(patterns: Iterator[str]) -> set[str]:
     return {pattern for pattern in patterns if pattern in seen or seen.add(pattern)}  # type: ignore[func-returns-value]
 
 
-def likeness(ours: str, theirs: str) -> int:
-    """Count the words that an option and another project's key share."""
-    return len(set(re.split(r"[._]", ours)).intersection(re.split(r"[._]", theirs)))
+def similarity(a: str, b: str) -> int:
+    """Count the words that two keys share."""
+    return len(set(re.split(r"[._]", a)).intersection(re.split(r"[._]", b)))
 
 
 def shown(value: Any) -> str:

@@ -18,7 +18,7 @@ from verl_like.config.suggestion import suggestion
 from verl_like.masking import masked
 from verl_like_migrate import easyr1, openrlhf, verl
 from verl_like_migrate.converters import Converter
-from verl_like_migrate.tables import Table, likeness, shown
+from verl_like_migrate.tables import Table, shown, similarity
 
 CONVERTERS: dict[str, dict[str, Converter]] = {
     "verl": verl.CONVERTERS,
@@ -32,19 +32,19 @@ class Line:
     """One setting of the other project.
 
     Args:
-        kind: "kept", "renamed", "converted", "without effect", "to look at", "not here" or "unknown".
-        ours: the options that it sets here.
+        kind: "kept", "renamed", "converted", "without effect", "empty", "unsupported" or "unknown".
+        settings: the options of verl_like that it sets.
         why: why it has no effect, what to use instead, or how it was converted.
     """
 
     key: str
     value: Any
     kind: str
-    ours: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """Return the setting as written, with secrets masked."""
         return f"{self.key}={shown(masked(self.value, self.key.rpartition('.')[2]))}"
 
@@ -54,7 +54,7 @@ class Translation:
     """All of a command's settings.
 
     Args:
-        defaults: option -> the other project's default, if the command sets none and the default here differs.
+        defaults: option -> the other project's default, if the command sets none and the default in verl_like differs.
         settings: option -> value that the command itself sets.
     """
 
@@ -65,15 +65,15 @@ class Translation:
 
     @property
     def problems(self) -> list[str]:
-        """Return a problem for each key without an equivalent here."""
-        return [f"{line.said}: {line.why}" for line in self.lines if line.kind in REFUSED]
+        """Return a problem for each unsupported or unknown key."""
+        return [f"{line.text}: {line.why}" for line in self.lines if line.kind in REFUSED]
 
     @property
     def empty(self) -> list[str]:
         """Return the keys without a value, as a script leaves them if a variable is unset."""
-        return [f"{line.said}: {line.why}" for line in self.lines if line.kind == EMPTY]
+        return [f"{line.text}: {line.why}" for line in self.lines if line.kind == EMPTY]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Summarise the translation in one line."""
         counts = {kind: sum(line.kind == kind for line in self.lines) for kind in KINDS}
         parts = [f"{count} {kind}" for kind, count in counts.items() if count]
@@ -82,10 +82,10 @@ class Translation:
 
 OWN = "an option of verl_like's own"
 CRITIC_ESTIMATORS = ("gae",)  # those that read values
-REFUSED = ("not here", "unknown")
+REFUSED = ("unsupported", "unknown")
 # Errors of a converter for a value of a type that the other project does not accept.
 UNREADABLE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
-EMPTY = "to look at"  # the value of an unset variable
+EMPTY = "empty"  # the value of an unset variable
 KINDS = ("kept", "renamed", "converted", "without effect", EMPTY, *REFUSED)
 
 
@@ -102,30 +102,30 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
     given = {key: value for name, value in given.items() for key in table.called(name)}
     # Converters may read a removed key, so it keeps its default for them.
     defaults = {key: value for key, value in table.defaults.items() if key not in removed or _is_converted(table, key)}
-    theirs = _resolved(table, {**defaults, **given})
-    own = {key for key in theirs if _is_given(key, given)}
-    lines = {key: _line(table, key, value) for key, value in theirs.items()}
-    lines |= _converted(table, theirs, own, lines)
-    ours = {"defaults": _Settings(), "own": _Settings(), "verl_like": _Settings()}
+    peer_values = _resolved(table, {**defaults, **given})
+    own = {key for key in peer_values if _is_given(key, given)}
+    lines = {key: _line(table, key, value) for key, value in peer_values.items()}
+    lines |= _converted(table, peer_values, own, lines)
+    sources = {"defaults": _Settings(), "command": _Settings(), "verl_like": _Settings()}
     for key, line in lines.items():
         # This project's option in a command overrides the other project's key.
-        side = ours["defaults" if key not in own else "verl_like" if line.why == OWN else "own"]
-        if clash := side.clash(line):
-            lines[key] = replace(line, kind="not here", ours={}, why=clash)
+        target = sources["defaults" if key not in own else "verl_like" if line.why == OWN else "command"]
+        if conflict := target.conflict(line):
+            lines[key] = replace(line, kind="unsupported", settings={}, why=conflict)
         else:
-            side.take(line)
-    settings = ours["own"].values | ours["verl_like"].values
-    beside = {
+            target.take(line)
+    settings = sources["command"].values | sources["verl_like"].values
+    defaults_used = {
         name: value
-        for name, value in ours["defaults"].values.items()
+        for name, value in sources["defaults"].values.items()
         if name not in settings and value != value_of(Config(), name)
     }
-    idle = _idle({**beside, **settings})
+    unused = _unused({**defaults_used, **settings})
     return Translation(
         peer=table.peer,
-        lines=[_as_used(line, idle) for key, line in lines.items() if key in own],
-        defaults={name: value for name, value in beside.items() if name not in idle},
-        settings={name: value for name, value in settings.items() if name not in idle},
+        lines=[_as_used(line, unused) for key, line in lines.items() if key in own],
+        defaults={name: value for name, value in defaults_used.items() if name not in unused},
+        settings={name: value for name, value in settings.items() if name not in unused},
     )
 
 
@@ -149,17 +149,17 @@ class _Settings:
         self.values: dict[str, Any] = {}
         self._lines: dict[str, Line] = {}
 
-    def clash(self, line: Line) -> str:
+    def conflict(self, line: Line) -> str:
         """Describe another line that sets the same option to another value; empty if none does."""
-        for name, value in line.ours.items():
+        for name, value in line.settings.items():
             if name in self._lines and self.values[name] != value:
                 other = self._lines[name]
-                return f"it sets {name}={shown(value)} here, but {other.key} sets {shown(self.values[name])}. Keep one."
+                return f"it sets {name}={shown(value)}, but {other.key} sets {shown(self.values[name])}. Keep one."
         return ""
 
     def take(self, line: Line) -> None:
-        self.values.update(line.ours)
-        self._lines.update(dict.fromkeys(line.ours, line))
+        self.values.update(line.settings)
+        self._lines.update(dict.fromkeys(line.settings, line))
 
 
 def _is_converted(table: Table, key: str) -> bool:
@@ -167,7 +167,9 @@ def _is_converted(table: Table, key: str) -> bool:
     return entry is not None and entry.kind == "converted"
 
 
-def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Mapping[str, Line]) -> dict[str, Line]:
+def _converted(
+    table: Table, peer_values: Mapping[str, Any], own: Set[str], lines: Mapping[str, Line]
+) -> dict[str, Line]:
     """Return the lines of keys that have a converter; a converter sees all keys."""
     by_converter: dict[str, list[str]] = {}
     for key, line in lines.items():
@@ -175,23 +177,23 @@ def _converted(table: Table, theirs: Mapping[str, Any], own: Set[str], lines: Ma
             by_converter.setdefault(line.why, []).append(key)
     found: dict[str, Line] = {}
     for name, keys in by_converter.items():
-        read = _Read(theirs)
+        read = _Read(peer_values)
         try:
             made = CONVERTERS[table.peer][name](read)
         except UNREADABLE as error:
-            said = error if isinstance(error, TypeError | ValueError) else f"{type(error).__name__} {error}"
-            empty = [key for key in read.keys_read if key in own and theirs.get(key) in ("", None)]
-            why = f"{' and '.join(empty)} is empty, give it." if empty else f"its value cannot be read: {said}."
+            reason = error if isinstance(error, TypeError | ValueError) else f"{type(error).__name__} {error}"
+            empty = [key for key in read.keys_read if key in own and peer_values.get(key) in ("", None)]
+            why = f"{' and '.join(empty)} is empty; set it." if empty else f"its value cannot be read: {reason}."
             for key in own & set(keys):
-                found[key] = Line(key=key, value=theirs[key], kind=EMPTY if empty else "not here", why=why)
+                found[key] = Line(key=key, value=peer_values[key], kind=EMPTY if empty else "unsupported", why=why)
             continue
         makers = [key for key in keys if key in own] or keys  # keys of the command come first, if there are any
         shares = _shares(made.settings, makers)
         into = ", ".join(made.settings)
         for key in keys:
-            ours = shares.get(key, {})
-            why = made.note if ours or not into else f"goes into {into}{made.note and f': {made.note}'}"
-            found[key] = Line(key=key, value=theirs[key], kind="converted", ours=ours, why=why)
+            settings = shares.get(key, {})
+            why = made.note if settings or not into else f"goes into {into}{made.note and f': {made.note}'}"
+            found[key] = Line(key=key, value=peer_values[key], kind="converted", settings=settings, why=why)
     return found
 
 
@@ -199,64 +201,66 @@ def _shares(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, dict[
     """Assign each option to the key with the most similar name among those that make it."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
-        found.setdefault(max(keys, key=partial(likeness, name)), {})[name] = value
+        found.setdefault(max(keys, key=partial(similarity, name)), {})[name] = value
     return found
 
 
-def _idle(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return options of parts that the run does not have, each with the reason."""
+def _unused(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that the run does not use, each with the reason."""
     has_critic = settings.get("algorithm.adv_estimator") in CRITIC_ESTIMATORS
     has_adapters, has_own_ref = bool(settings.get("model.lora.rank")), bool(settings.get("ref.path"))
     reasons = {
-        "critic.": "" if has_critic else "there is no critic with this estimator",
+        "critic.": "" if has_critic else "this estimator has no critic",
         "ref.": "the reference is the actor without its adapters" if has_adapters and not has_own_ref else "",
-        "model.lora.": "" if has_adapters else "there are no adapters",
+        "model.lora.": "" if has_adapters else "the run has no adapters",
     }
     offloaded = {
-        f"{name.removesuffix('.cpu_offload')}.offload_params": "cpu_offload keeps them in host memory as it is"
+        f"{name.removesuffix('.cpu_offload')}.offload_params": "cpu_offload already keeps them in host memory"
         for name, value in settings.items()
         if name.endswith(".cpu_offload") and value
     }
-    idle = {name: why for name in settings for head, why in reasons.items() if why and name.startswith(head)}
-    return idle | {name: why for name, why in offloaded.items() if name in settings}
+    unused = {name: why for name in settings for head, why in reasons.items() if why and name.startswith(head)}
+    return unused | {name: why for name, why in offloaded.items() if name in settings}
 
 
-def _as_used(line: Line, idle: Mapping[str, str]) -> Line:
-    if line.ours and set(idle).issuperset(line.ours):
-        return replace(line, kind="without effect", ours={}, why=idle[next(iter(line.ours))])
+def _as_used(line: Line, unused: Mapping[str, str]) -> Line:
+    if line.settings and set(unused).issuperset(line.settings):
+        return replace(line, kind="without effect", settings={}, why=unused[next(iter(line.settings))])
     return line
 
 
 def _line(table: Table, key: str, value: Any) -> Line:
     entry = table.entry(key)
     if entry is None and option_at(key) is not None:
-        return Line(key=key, value=value, kind="kept", ours={key: value}, why=OWN)
+        return Line(key=key, value=value, kind="kept", settings={key: value}, why=OWN)
     if entry is None:
         known = suggestion(key, [*table.exact]).replace("; did", "Did")
         return Line(
             key=key,
             value=value,
             kind="unknown",
-            why=f"no key of {table.peer}'s, but a fork's or a misspelt one. {known}".strip(),
+            why=f"not a key of {table.peer}; it is misspelt or belongs to a fork. {known}".strip(),
         )
     if entry.kind == "renamed":
         option = entry.to + key.removeprefix(entry.pattern)
-        if (ours := table.value(option, value)) is None:
-            return Line(key=key, value=value, kind="without effect", why="nothing is what is meant without it")
+        if (translated := table.value(option, value)) is None:
+            return Line(key=key, value=value, kind="without effect", why="leaving it out has the same effect")
         target = option_at(option)
         if value == "" and target is not None and target.name == option and not _may_be_empty(option):
-            return Line(key=key, value=value, kind=EMPTY, why=f"it is empty, give it: {option}=...")
-        if isinstance(ours, list) and target is not None and target.name == option and target.kind is str:
-            return Line(key=key, value=value, kind="not here", why=f"{option} is one text: quote its words as one.")
+            return Line(key=key, value=value, kind=EMPTY, why=f"it is empty; set {option}=...")
+        if isinstance(translated, list) and target is not None and target.name == option and target.kind is str:
+            return Line(
+                key=key, value=value, kind="unsupported", why=f"{option} is a single text: quote its words as one."
+            )
         kind = "kept" if option == key else "renamed"
-        return Line(key=key, value=value, kind=kind, ours={option: _fitting(option, ours)})
+        return Line(key=key, value=value, kind=kind, settings={option: _fitting(option, translated)})
     if entry.kind == "converted":
         return Line(key=key, value=value, kind="converted", why=entry.to)
     if entry.kind == "without_effect":
         return Line(key=key, value=value, kind="without effect", why=entry.to)
     if any(value == fine and type(value) is type(fine) for fine in entry.fine):
-        return Line(key=key, value=value, kind="without effect", why="asks for nothing")
-    return Line(key=key, value=value, kind="not here", why=entry.to)
+        return Line(key=key, value=value, kind="without effect", why="this value requests nothing")
+    return Line(key=key, value=value, kind="unsupported", why=entry.to)
 
 
 def _may_be_empty(option: str) -> bool:
@@ -277,7 +281,7 @@ def _fitting(option: str, value: Any) -> Any:
 
 
 def _resolved(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves in the order of the keys, with interpolations resolved."""
+    """Return the leaves sorted like the keys, with interpolations resolved."""
     refuse_swollen(values)
     tree = OmegaConf.create({})
     try:
@@ -286,8 +290,8 @@ def _resolved(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
         plain = OmegaConf.to_container(tree, resolve=True)
     except OmegaConfBaseException as error:
         raise ValueError(
-            f"a setting of {table.peer} refers to another that is set nowhere: {str(error).splitlines()[0]}. Write the "
-            "value in its place."
+            f"a setting of {table.peer} refers to another setting that is not set: {str(error).splitlines()[0]}. Write "
+            "the value instead."
         ) from None
     return dict(_leaves(plain, ""))
 

@@ -1,4 +1,4 @@
-"""Scripts that are written to have no end: each is soon read or refused, in little memory; nothing of it is run."""
+"""Scripts that would run forever: each is quickly read or refused, in little memory, and nothing in it is executed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from verl_like_migrate.shell import budget
 RUN = "python3 -m verl.trainer.main_ppo data.train_batch_size=8"
 DIGITS = "9" * 6000
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30))
-TOO_MANY = "commands and calculations to go through"
-TOO_LONG = "characters that the script puts together"
+TOO_MANY = "commands and calculations"
+TOO_LONG = "characters built by the script"
 TOO_DEEP = "nested deeper than can be read"
 
 
@@ -30,13 +30,13 @@ def read(text: str, folder: Path, name: str = "run.sh") -> Migration:
 
 @pytest.fixture
 def a_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of the budget, so that the tests are quick."""
+    """Use a tenth of the budget, so that the tests are fast."""
     monkeypatch.setattr(budget, "MOST_STEPS", budget.MOST_STEPS // 10)
     monkeypatch.setattr(budget, "MOST_CHARACTERS", budget.MOST_CHARACTERS // 10)
 
 
 def chain(form: str, first: str = "") -> str:
-    """``form`` with ``{a}`` and ``{b}`` as one number and the next, forty times."""
+    """Repeat ``form`` forty times, with consecutive numbers for ``{a}`` and ``{b}``."""
     return first + "".join(form.format(a=number, b=number + 1) for number in range(40))
 
 
@@ -63,7 +63,7 @@ def chain(form: str, first: str = "") -> str:
         (f"{RUN} '+a={'[' * 2000}{']' * 2000}'", TOO_DEEP),
         (f"{RUN} '+a={'{a:' * 400}1{'}' * 400}'", TOO_DEEP),
         (f"{RUN} '+{'.'.join('a' * 3000)}=1'", TOO_DEEP),
-        (f"{RUN} +a0=x " + chain("'+a{b}=${{a{a}}}${{a{a}}}' "), "a13 refers to others that refer to others"),
+        (f"{RUN} +a0=x " + chain("'+a{b}=${{a{a}}}${{a{a}}}' "), "a13 refers to values that refer to others"),
         (f"{RUN} '+a=${{b}}${{b}}' '+b=${{a}}${{a}}'", "Recursive interpolation"),
     ],
 )
@@ -108,8 +108,8 @@ def test_an_odd_script_is_read(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (BOMB, "its aliases make more than 100,000 values"),
-        ("a: &a [*a]", "its aliases make more than 100,000 values"),
+        (BOMB, "its aliases expand to more than 100,000 values"),
+        ("a: &a [*a]", "its aliases expand to more than 100,000 values"),
         ("a: " + "[" * 2000 + "]" * 2000, TOO_DEEP),
         ("a: " + "x" * 2_000_001, "no configuration has more than 2,000,000"),
         (f"a: {DIGITS}", "cannot be read as YAML"),
@@ -117,7 +117,7 @@ def test_an_odd_script_is_read(text: str, tmp_path: Path) -> None:
         ("a: '${'", "cannot be read as YAML"),
         ("5", "cannot be read as YAML"),
         ("a: !!python/object/apply:os.system ['true']", "cannot be read as YAML"),
-        ("a0: x\n" + chain("a{b}: ${{a{a}}}${{a{a}}}\n"), "refers to others that refer to others"),
+        ("a0: x\n" + chain("a{b}: ${{a{a}}}${{a{a}}}\n"), "refers to values that refer to others"),
     ],
 )
 def test_a_configuration_without_an_end_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_one_budget_is_for_all_readings_of_a_script(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("text", [b"\xff\xfe\x00", bytes(range(256))])
 def test_a_script_that_is_no_text_is_refused(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_bytes(text)
-    with pytest.raises(ValueError, match="is no text in UTF-8"):
+    with pytest.raises(ValueError, match="is not UTF-8 text"):
         migrate("verl", tmp_path / "run.sh", [], environment={})
 
 

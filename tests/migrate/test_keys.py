@@ -1,4 +1,4 @@
-"""Every setting of verl's trees, of OpenRLHF's flags and of EasyR1's example is in one class; none is unknown here."""
+"""Every setting of verl's trees, of OpenRLHF's flags and of EasyR1's example is in exactly one class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_key_of_verl_is_in_a_class(version: str) -> None:
 @needs_wheels
 @pytest.mark.parametrize("version", VERL_VERSIONS)
 def test_verls_own_defaults_ask_for_nothing_that_is_not_here(version: str) -> None:
-    # What one key takes from another would be resolved by verl's own functions.
+    # verl's functions would resolve interpolations between keys.
     tree = {key: value for key, value in verl_tree(version).items() if not (isinstance(value, str) and "${" in value)}
     assert translate(table("verl"), tree).problems == []
 

@@ -1,4 +1,4 @@
-"""Scripts of other projects whose models read pictures: known by the model's name, and never a recipe to run."""
+"""Scripts of other projects whose models read images: recognised by the model's name, and refused."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_a_script_of_a_vision_model_ends_with_one_sentence_and_nothing_to_run(
         assert main(["migrate", "--from", peer, "--out", str(out), str(script)]) == status
         shown = capsys.readouterr().out
         assert ("\nRun: " in shown) == (status == 0)
-        assert ("It cannot be run: its model reads pictures, video or sound" in shown) == (status == 1)
-        assert ("# Not here: " in out.read_text()) == (status == 1)
+        assert ("It cannot be run: its model reads images, video or audio" in shown) == (status == 1)
+        assert ("# Unsupported: " in out.read_text()) == (status == 1)

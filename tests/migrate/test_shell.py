@@ -1,4 +1,4 @@
-"""Launch scripts are read as bash reads them, and what cannot be known without running them is said.
+"""Launch scripts are read as bash reads them, with notes on values that only a running shell knows.
 
 ``shell_scripts/`` holds scripts that bash itself runs for comparison: launches of other projects in their usual forms,
 and in ``shapes.txt`` one odd form after the other, ``%%`` between them.
@@ -23,7 +23,7 @@ SHAPES = (SCRIPTS / "shapes.txt").read_text().split("%%\n")
 LAUNCHES = sorted(path.name for path in SCRIPTS.glob("*.sh"))
 ENVIRONMENT = {"HOME": "/home/me", "USER": "me", "PWD": "/work", "PATH": os.defpath, "LANG": "C.UTF-8"}
 ARGUMENTS = ["one", "two words", "-x"]
-# What stands in for programs writes its words down: each ended by NUL, and a line end for the end of the command.
+# Stand-ins for programs record their words: each ends with NUL, and a line end marks the end of the command.
 PROGRAMS = ("python3", "python", "ray", "deepspeed", "p")
 STAND_INS = "".join(
     f'{name}() {{ printf \'%s\\0\' {name} "$@" >>"$RECORD"; printf \'\\n\\0\' >>"$RECORD"; }}\n' for name in PROGRAMS
@@ -35,7 +35,7 @@ def read(text: str, *arguments: str) -> Script:
 
 
 def words(text: str, *arguments: str) -> list[list[str]]:
-    """The words that ``p`` gets, each time."""
+    """Return the words of each call of ``p``."""
     return [command[1:] for command in read(text, *arguments).commands if command[0] == "p"]
 
 
@@ -73,6 +73,7 @@ def launched_by_bash(text: str, arguments: list[str], folder: Path) -> list[list
     return commands[:-1]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("text", SHAPES, ids=[f"{number}" for number in range(len(SHAPES))])
 def test_bash_gives_the_same_words(text: str, tmp_path: Path) -> None:
     arguments = ARGUMENTS if "#ARGS" in text else []
@@ -88,6 +89,7 @@ def is_refused_by_bash(text: str) -> bool:
     return done.returncode != 0 or "unexpected" in done.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("arguments", [[], ["a.b=1", "c=['x', 'y']"], ["--seeds=7 8", "--model", "m", "--", "+d=2"]])
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_a_launch_is_read_as_bash_runs_it(name: str, arguments: list[str], tmp_path: Path) -> None:
@@ -98,12 +100,12 @@ def test_a_launch_is_read_as_bash_runs_it(name: str, arguments: list[str], tmp_p
 
 def test_the_launches_need_no_note_but_on_what_is_set_nowhere() -> None:
     for name in LAUNCHES:
-        assert [note for note in notes((SCRIPTS / name).read_text()) if "set nowhere" not in note] == []
+        assert [note for note in notes((SCRIPTS / name).read_text()) if "is not set" not in note] == []
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12), max_size=5))
 def test_quoted_words_come_back_whatever_is_in_them(expected: list[str]) -> None:
-    # The end of a line as on Windows is read as the end of a line.
+    # A Windows line end is read as a line end.
     expected = [word.replace("\r\n", "\n") for word in expected]
     script = read(f"p {shlex.join(expected)}\n")
     assert script.commands == [["p", *expected]] and script.notes == []
@@ -139,7 +141,7 @@ def test_the_words_of_a_command(text: str, expected: list[str]) -> None:
     assert words(text) == [expected]
 
 
-def test_commands_are_in_order_with_builtins_and_what_functions_run() -> None:
+def test_commands_are_in_sequence_with_builtins_and_commands_of_functions() -> None:
     script = read("set -x\nexport A=1 B\nf() { cd /x; p $1; }\nB=2 f q && echo; (p; C=3) | cat\n")
     assert script.commands == [
         ["set", "-x"], ["export", "A=1", "B"], ["cd", "/x"], ["p", "q"], ["echo"], ["p"], ["cat"]
@@ -155,24 +157,24 @@ def test_arrays_are_none_of_the_variables() -> None:
 @pytest.mark.parametrize(
     ("text", "expected", "note"),
     [
-        ("p a_$(date +%s)_b", "a_$(date +%s)_b", "line 1: $(date +%s) is not run; its own text stands in its place"),
-        ('p "$(dirname "$0")/x y"', '$(dirname "$0")/x y', 'line 1: $(dirname "$0") is not run'),
-        ("p `date`", "`date`", "line 1: `date` is not run"),
-        ("p $(cd $(hostname) && pwd)", "$(cd $(hostname) && pwd)", "line 1: $(cd $(hostname) && pwd) is not run"),
-        ("p $(basename ${NOPE})", "$(basename {NOPE})", "line 1: $(basename ${NOPE}) is not run"),
-        ("p $([ -f a ] && echo b)", "$([ -f a ] && echo b)", "line 1: $([ -f a ] && echo b) is not run"),
-        ("p $(echo a | tr a b)", "$(echo a | tr a b)", "line 1: $(echo a | tr a b) is not run"),
-        ("X=$(ls a | wc -l)\np n=$X", "n=$(ls a | wc -l)", "line 1: $(ls a | wc -l) is not run"),
-        ("X=$(date)\np ${X##*/}", "$(date)", "line 1: $(date) is not run"),
-        ("X=$(a)\np $((X * 2))", "$((X * 2))", "line 2: $((X * 2)) is not computed (the value of X is not known)"),
-        ("\np x${NOPE}", "x", "line 2: NOPE is set nowhere and is taken to be empty"),
-        ("p $0", "$0", "line 1: $0 is known to a running shell alone"),
-        ("p $((1 / 0))", "$((1 / 0))", "line 1: $((1 / 0)) is not computed (a division by zero)"),
-        ("p $((1.5 * 2))", "$((1.5 * 2))", "1.5 * 2 is no calculation with whole numbers"),
-        ("p data/*.json", "data/*.json", "line 1: which files data/*.json stands for is not known"),
-        ("p ${HOME@Q}", "{HOME@Q}", "line 1: ${HOME@Q} is not known (@Q is not read here)"),
-        ("p x${MODEL:?give one}", "x", "line 1: MODEL is set nowhere, and bash ends the script here"),
-        ("read X\np $X", "$X", "line 1: what read puts into X is not known"),
+        ("p a_$(date +%s)_b", "a_$(date +%s)_b", "line 1: $(date +%s) is not executed; its source text is kept"),
+        ('p "$(dirname "$0")/x y"', '$(dirname "$0")/x y', 'line 1: $(dirname "$0") is not executed'),
+        ("p `date`", "`date`", "line 1: `date` is not executed"),
+        ("p $(cd $(hostname) && pwd)", "$(cd $(hostname) && pwd)", "line 1: $(cd $(hostname) && pwd) is not executed"),
+        ("p $(basename ${NOPE})", "$(basename {NOPE})", "line 1: $(basename ${NOPE}) is not executed"),
+        ("p $([ -f a ] && echo b)", "$([ -f a ] && echo b)", "line 1: $([ -f a ] && echo b) is not executed"),
+        ("p $(echo a | tr a b)", "$(echo a | tr a b)", "line 1: $(echo a | tr a b) is not executed"),
+        ("X=$(ls a | wc -l)\np n=$X", "n=$(ls a | wc -l)", "line 1: $(ls a | wc -l) is not executed"),
+        ("X=$(date)\np ${X##*/}", "$(date)", "line 1: $(date) is not executed"),
+        ("X=$(a)\np $((X * 2))", "$((X * 2))", "line 2: $((X * 2)) cannot be computed (the value of X is unknown)"),
+        ("\np x${NOPE}", "x", "line 2: NOPE is not set; an empty value is assumed"),
+        ("p $0", "$0", "line 1: $0 is only known when the script runs"),
+        ("p $((1 / 0))", "$((1 / 0))", "line 1: $((1 / 0)) cannot be computed (a division by zero)"),
+        ("p $((1.5 * 2))", "$((1.5 * 2))", "1.5 * 2 is not an integer expression"),
+        ("p data/*.json", "data/*.json", "line 1: the files that match data/*.json are unknown"),
+        ("p ${HOME@Q}", "{HOME@Q}", "line 1: ${HOME@Q} is unknown (@Q is not supported)"),
+        ("p x${MODEL:?give one}", "x", "line 1: MODEL is not set, so bash would stop here"),
+        ("read X\np $X", "$X", "line 1: the value that read assigns to X is unknown"),
     ],
 )
 def test_what_only_a_running_shell_knows_stays_as_it_is_written(text: str, expected: str, note: str) -> None:
@@ -185,7 +187,7 @@ def test_what_stands_around_an_unknown_text_falls_apart_at_its_spaces() -> None:
     assert words('X="a=$(date +%s)_b c=1"\np $X "$X"') == [["a=$(date +%s)_b", "c=1", "a=$(date +%s)_b c=1"]]
 
 
-def test_a_script_knows_where_it_lies() -> None:
+def test_a_script_knows_where_it_is() -> None:
     text = 'HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\np $0 $HERE/x "$(realpath "$HERE/..")" `basename $0 .sh`'
     script = read_script(text, environment=ENVIRONMENT, path="/a/b/run.sh")
     assert script.commands[-1] == ["p", "/a/b/run.sh", "/a/b/x", "/a", "run"] and script.notes == []
@@ -197,25 +199,33 @@ def test_a_subshell_forgets_what_it_sets_but_its_notes_are_kept() -> None:
     assert [note.partition(" is")[0] for note in script.notes] == ["line 1: U", "line 2: X"]
 
 
-def test_what_is_set_nowhere_is_told_once() -> None:
-    assert notes("p $U $U\np $U") == ["line 1: U is set nowhere and is taken to be empty"]
+def test_an_unset_value_is_reported_once() -> None:
+    assert notes("p $U $U\np $U") == ["line 1: U is not set; an empty value is assumed"]
 
 
 @pytest.mark.parametrize(
     ("text", "expected", "note"),
     [
-        ("if [ -f a ]; then p 1; else p 2; fi", [["2"]], "line 1: whether [ -f a ] holds is not known"),
-        ("if [ -d a ]; then p 1; fi; p 2", [["2"]], "line 1: whether [ -d a ] holds is not known"),
-        ("if nvidia-smi; then p 1; elif true; then p 2; fi", [["2"]], "line 1: whether nvidia-smi holds is not known"),
-        ("[ -f a ] && p 1; p 2", [["2"]], "line 1: whether p 1 is reached is not known; it is left out"),
-        ("[ -f a ] && p 1 || p 2", [["2"]], "line 1: whether p 1 is reached"),
-        ("[ -f a ] || p 1; p 2", [["2"]], "line 1: whether p 1 is reached"),
-        ("X=$(hostname)\n[ $X = a ] && p 1; p 2", [["2"]], "line 2: whether p 1 is reached"),
-        ("case $(uname) in a) p 1;; *) p 2;; esac", [["2"]], "which case $(uname) is of is not known"),
-        ("while nc -z x; do p 1; done; p 2", [["2"]], "line 1: how often the loop is run is not known; it is left out"),
-        ("while true; do sleep 1; p 1; done; p 2", [["2"]], "line 1: how often the loop is run is not known"),
-        ("if x; then p 1; else exit 1; fi; p 2", [["2"]], "line 1: exit is passed over"),
-        ("case a in @(a|b)) p 1;; *) p 2;; esac", [["2"]], "the pattern @(a|b) has alternatives, which are not read"),
+        ("if [ -f a ]; then p 1; else p 2; fi", [["2"]], "line 1: it is unknown whether [ -f a ] holds"),
+        ("if [ -d a ]; then p 1; fi; p 2", [["2"]], "line 1: it is unknown whether [ -d a ] holds"),
+        ("if nvidia-smi; then p 1; elif true; then p 2; fi", [["2"]], "line 1: it is unknown whether nvidia-smi holds"),
+        ("[ -f a ] && p 1; p 2", [["2"]], "line 1: it is unknown whether p 1 is reached; it is left out"),
+        ("[ -f a ] && p 1 || p 2", [["2"]], "line 1: it is unknown whether p 1 is reached"),
+        ("[ -f a ] || p 1; p 2", [["2"]], "line 1: it is unknown whether p 1 is reached"),
+        ("X=$(hostname)\n[ $X = a ] && p 1; p 2", [["2"]], "line 2: it is unknown whether p 1 is reached"),
+        ("case $(uname) in a) p 1;; *) p 2;; esac", [["2"]], "the value of $(uname) is unknown; the case * is assumed"),
+        (
+            "while nc -z x; do p 1; done; p 2",
+            [["2"]],
+            "line 1: the number of iterations of this loop is unknown; it is left out",
+        ),
+        ("while true; do sleep 1; p 1; done; p 2", [["2"]], "line 1: the number of iterations of this loop is unknown"),
+        ("if x; then p 1; else exit 1; fi; p 2", [["2"]], "line 1: exit is ignored"),
+        (
+            "case a in @(a|b)) p 1;; *) p 2;; esac",
+            [["2"]],
+            "the pattern @(a|b) has alternatives, which are not supported",
+        ),
         ("p 1\n[ $# -lt 1 ] && exit 2\np 2", [["1"]], "line 2: the script ends here, with exit 2"),
         ("[ a = ] && p 1; p 2", [["2"]], "line 1: found"),
     ],
@@ -256,11 +266,11 @@ def test_what_another_shell_is_given_is_read(line: str) -> None:
 def test_a_command_that_ends_before_its_author_thinks_is_noted(below: str) -> None:
     script = read(f"p a=1 {below}\np d")
     assert [command[:2] for command in script.commands] == [["p", "a=1"], ["p", "d"]]
-    assert len(script.notes) == 1 and "the lines below it are no part of the command" in script.notes[0]
+    assert len(script.notes) == 1 and "the lines below it are not part of the command" in script.notes[0]
 
 
 @pytest.mark.parametrize("end", ["\n\nq", "", "\n# more\n\nq"])
-def test_a_comment_behind_the_last_line_of_a_command_needs_no_note(end: str) -> None:
+def test_a_comment_after_the_last_line_of_a_command_needs_no_note(end: str) -> None:
     assert notes(f"p a=1 \\\n  # b=2{end}") == []
 
 
@@ -289,7 +299,7 @@ def test_lines_that_end_as_on_windows_are_read_with_a_note() -> None:
         ("case a in a) p", "expected ;; or ;& or ;;& or esac for the case of line 1"),
         ("f() {\np", "line 2: found the end of the script, expected } for the { of line 1"),
         ("A=(a\nb", "line 2: found the end of the script, expected the ) of the array that begins on line 1"),
-        ("p\nfi", "line 2: found fi, expected a command. See what `bash -n` says of the script."),
+        ("p\nfi", "line 2: found fi, expected a command. Check the script with `bash -n`."),
         ("p && ", "line 1: found the end of the script, expected a command"),
         ("p )", "line 1: found ), expected ; or the end of the line"),
         ("[[ a == ]]", "line 1: found == in a condition, expected its end"),

@@ -1,4 +1,4 @@
-"""verl_like_migrate and verl_like: which imports which, and what each does without the other."""
+"""verl_like_migrate and verl_like: the imports between them, and each without the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TREES = modules()
 INSIDE = {module: tree for module, tree in TREES.items() if covers(SIBLING, module)}
 CORE = {module: tree for module, tree in TREES.items() if not covers(SIBLING, module)}
 RECIPE = "recipes/arithmetic/grpo.yaml"
-# As where the package is not installed, whatever the path holds.
+# Behave as if the package were not installed, whatever sys.path contains.
 WITHOUT = """
 import sys
 class Missing:
@@ -31,7 +31,7 @@ sys.meta_path.insert(0, Missing)
 
 
 def allowed(core: dict[str, ast.Module]) -> set[str]:
-    """``config`` and everything that it imports, directly or through others."""
+    """Return ``config`` and all modules that it imports, directly or indirectly."""
     found, waiting = set[str](), [module for module in core if covers("config", module)]
     while waiting:
         module = waiting.pop()
@@ -42,7 +42,7 @@ def allowed(core: dict[str, ast.Module]) -> set[str]:
 
 
 def astray(trees: dict[str, ast.Module]) -> list[str]:
-    """Modules of verl_like that the sibling imports and may not."""
+    """Return the modules of verl_like that the package imports but must not."""
     may = allowed(CORE)
     found = {f"{importer} -> {name}" for importer, tree in trees.items() for name in own_imports(tree, set(CORE)) - may}
     return sorted(found)
@@ -73,19 +73,21 @@ def test_circles_and_upward_imports_of_the_sibling_are_measured() -> None:
     assert upward_imports(trees) == ["config -> verl_like_migrate.a"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["reader", "shell", "hints"])
 def test_an_entry_point_loads_nothing_heavy_until_it_is_used(name: str) -> None:
     loaded = run(f"import verl_like_migrate.{name}, sys; print(*sys.modules)").split()
     assert not {module for module in HEAVY if module in loaded}
 
 
+@pytest.mark.processes
 def test_a_command_in_our_own_options_imports_nothing_of_the_sibling() -> None:
     code = f"from verl_like.cli import main; main(['config', {RECIPE!r}]); import sys; print(*sys.modules)"
     assert not [name for name in run(code).split() if covers(SIBLING, name)]
 
 
 def answer(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """``verl-like WORDS`` after ``code`` in a process of its own."""
+    """Run ``verl-like WORDS`` after ``code`` in a separate process."""
     program = f"{code}from verl_like.cli import main\nimport sys; sys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", program, *words],
@@ -97,12 +99,14 @@ def answer(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.processes
 def test_commands_in_our_own_options_work_without_the_sibling() -> None:
     ended = answer(WITHOUT, "config", RECIPE, "rollout.n=4")
     assert ended.returncode == 0, ended.stderr
     assert "n: 4" in ended.stdout
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "words", [["train", "--from", "verl", "algorithm.adv_estimator=grpo"], ["migrate", "--from", "verl", "run.sh"]]
 )
@@ -114,6 +118,7 @@ def test_another_projects_command_is_refused_without_the_sibling(words: list[str
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -129,13 +134,15 @@ def test_a_mistake_is_refused_without_a_hint_where_the_sibling_is_missing(word: 
     assert "it is verl's name" not in without.stderr
 
 
+@pytest.mark.processes
 def test_a_launch_script_is_refused_without_a_command_where_the_sibling_is_missing() -> None:
     ended = answer(WITHOUT, "config", "run.sh")
     assert ended.returncode == 2
-    assert "run.sh is no recipe" in ended.stderr
+    assert "run.sh is not a recipe" in ended.stderr
     assert "migrate" not in ended.stderr
 
 
+@pytest.mark.processes
 def test_an_unknown_project_is_refused_with_those_that_are_known() -> None:
     ended = answer("", "train", "--from", "trl", "x=1")
     assert ended.returncode == 2
@@ -147,7 +154,7 @@ def test_the_declared_entry_point_is_the_one_that_is_looked_up_by_name() -> None
     assert f'[project.entry-points."{readers.GROUP}"]\nmigrate = "{readers.SHIPPED}"\n' in declared
 
 
-def test_a_reader_that_fails_to_import_something_else_is_not_taken_for_missing(
+def test_a_reader_that_fails_to_import_another_module_is_not_treated_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "their_reader.py").write_text("import nothing_of_this_name\n")

@@ -1,4 +1,4 @@
-"""What settings of verl, EasyR1 and OpenRLHF become here."""
+"""The translation of settings of verl, EasyR1 and OpenRLHF."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_settings_of_verl(words: list[str], ours: dict[str, Any]) -> None:
             ["rollout_correction.rollout_is=token", "rollout_correction.rollout_is_threshold=0.5_4.0"],
             {"level": "token", "mode": "mask", "lower": 0.5, "upper": 4.0},
         ),
-        # verl 0.6.1: the bound below is the inverse of the one above, which is that of the weights
+        # verl 0.6.1: the lower bound is the inverse of the upper one, which also bounds the weights
         (
             ["rollout_correction.rollout_rs=geometric", "rollout_correction.rollout_rs_threshold=1.25"],
             {"level": "off", "rejection": "geometric", "rejection_upper": 1.25, "rejection_lower": 0.8},
@@ -244,7 +244,7 @@ def test_settings_of_verl(words: list[str], ours: dict[str, Any]) -> None:
             ["rollout_correction.rollout_rs=seq_mean_k1", "rollout_correction.rollout_rs_threshold=0.8_2.0"],
             {"level": "off", "rejection": "geometric", "rejection_upper": 1.25, "rejection_lower": 0.5},
         ),
-        # verl 0.6.0, whose threshold alone measures
+        # verl 0.6.0, where the threshold alone only measures
         (["rollout_is_threshold=2.0"], {"level": "off"}),
         (
             ["rollout_is=True", "rollout_is_threshold=4.0", "rollout_is_mode=mask"],
@@ -282,24 +282,24 @@ def test_a_critic_has_the_actors_mini_batches_and_is_left_out_where_there_is_non
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "reported"),
     [
-        (f"{R}.multi_turn.enable=True", "One response is one turn here"),
+        (f"{R}.multi_turn.enable=True", "verl_like trains on single-turn responses"),
         ("data.custom_cls.path=x.py", "data.custom_dataset=path.py:name is called with each entry"),
-        (f"{A}.strategy=megatron", "FSDP is what there is"),
+        (f"{A}.strategy=megatron", "FSDP is the only strategy"),
         (f"{A}.ppo_mini_bacth_size=3", f"Did you mean {A}.ppo_mini_batch_size?"),
         ("algorithm.rollout_correction.loss_type=reinforce", "Choose the loss in actor.policy_loss"),
-        ("reward_model.reward_manager=mine", "name its function in custom_reward_function.path"),
-        ("reward.reward_manager.source=importlib", "name its function in custom_reward_function.path"),
-        ("custom_reward_function.path=pkg://my.rewards", "write the path of its file"),
-        ("reward.reward_kwargs.max_resp_len=64", "is whole at data.max_response_length=512 here"),
-        ("data.image_key=pictures", "write the files without pictures"),
+        ("reward_model.reward_manager=mine", "name the scoring function in custom_reward_function.path"),
+        ("reward.reward_manager.source=importlib", "name the scoring function in custom_reward_function.path"),
+        ("custom_reward_function.path=pkg://my.rewards", "write the path of its .py file"),
+        ("reward.reward_kwargs.max_resp_len=64", "full penalty applies at data.max_response_length=512"),
+        ("data.image_key=pictures", "write the files without images"),
         ("reward.max_rpm=60", "remote_http has requests_per_s"),
     ],
 )
-def test_what_cannot_be_had_is_told_with_what_to_use(word: str, told: str) -> None:
+def test_unavailable_settings_are_reported_with_a_replacement(word: str, reported: str) -> None:
     [problem] = of_verl(word).problems
-    assert problem.startswith(word.partition("=")[0]) and told in problem
+    assert problem.startswith(word.partition("=")[0]) and reported in problem
 
 
 @pytest.mark.parametrize(
@@ -318,10 +318,10 @@ def test_what_asks_for_nothing_passes(word: str) -> None:
     assert [line.kind for line in found.lines] == ["without effect"] and not found.problems
 
 
-def test_two_settings_of_one_thing_are_told() -> None:
+def test_two_settings_of_one_option_are_reported() -> None:
     found = of_verl(f"{A}.grad_clip=1.0", f"{A}.optim.clip_grad=0.5")
     [problem] = found.problems
-    assert "sets actor.optim.max_grad_norm=1.0 here, but actor_rollout_ref.actor.optim.clip_grad sets 0.5" in problem
+    assert "sets actor.optim.max_grad_norm=1.0, but actor_rollout_ref.actor.optim.clip_grad sets 0.5" in problem
     assert not of_verl(f"{A}.grad_clip=1.0", f"{A}.optim.clip_grad=1.0").problems
 
 
@@ -335,13 +335,13 @@ def test_two_settings_of_one_thing_are_told() -> None:
         [f"{A}.ppo_mini_batch_size=0", f"{A}.optim.lr_warmup_steps=3"],
     ],
 )
-def test_a_value_that_cannot_be_converted_is_told(words: list[str]) -> None:
+def test_a_value_that_cannot_be_converted_is_reported(words: list[str]) -> None:
     assert any("its value cannot be read" in problem for problem in of_verl(*words).problems)
 
 
 def test_an_empty_value_that_others_follow_from_is_named() -> None:
     found = of_verl("trainer.nnodes=", f"{A}.ppo_micro_batch_size_per_gpu=8")
-    assert f"{A}.ppo_micro_batch_size_per_gpu=8: trainer.nnodes is empty, give it." in found.empty
+    assert f"{A}.ppo_micro_batch_size_per_gpu=8: trainer.nnodes is empty; set it." in found.empty
     assert not found.problems
 
 
@@ -351,7 +351,7 @@ def test_with_adapters_the_reference_has_no_settings_and_without_them_they_have_
     assert not [name for name in with_adapters.settings if name.startswith("ref.")]
     assert "ref.max_tokens_per_micro_batch" in of_verl(f"{A}.use_kl_loss=True", f"{ref}=4").settings
     [alpha] = of_verl("actor_rollout_ref.model.lora_alpha=0").lines
-    assert (alpha.kind, alpha.why) == ("without effect", "there are no adapters")
+    assert (alpha.kind, alpha.why) == ("without effect", "the run has no adapters")
 
 
 def test_keys_that_are_taken_away_leave_their_default_too() -> None:
@@ -364,16 +364,16 @@ def test_options_of_hydra_say_nothing_about_a_run_but_which_trainer_it_is() -> N
         "verl", ["--config-path=x", "--config-name", "ppo_trainer", "hydra.run.dir=y", "data.seed=1"], folder=HERE
     )
     assert given.values == {"data.seed": 1} and len(given.notes) == 2
-    assert given.notes[0] == "x/ppo_trainer.yaml: the table of verl's own defaults stands in for this file."
+    assert given.notes[0] == "x/ppo_trainer.yaml: the table of verl's defaults is used instead of this file."
     given = read_words("verl", ["--config-path=nowhere", "--config-name=mine", "data.seed=1"], folder=HERE)
     found = translated("verl", given)
-    assert found.problems[0].startswith("--config-name=nowhere/mine.yaml: there is no such file here")
+    assert found.problems[0].startswith("--config-name=nowhere/mine.yaml: this file is neither in the working folder")
     assert found.settings == {"trainer.seed": 1}
-    with pytest.raises(ValueError, match=r"chooses a trainer of Megatron's kind"):
+    with pytest.raises(ValueError, match=r"selects another training backend"):
         read_words("verl", ["--config-name=ppo_megatron_trainer.yaml"], folder=HERE)
 
 
-def test_a_configuration_of_ones_own_is_read_before_the_command(tmp_path: Path) -> None:
+def test_a_custom_configuration_is_read_before_the_command(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "mine.yaml").write_text(
         "hydra: {searchpath: [x]}\ndefaults: [ppo_trainer, _self_]\ndata: {train_batch_size: 64, seed: 7}\n"
@@ -384,8 +384,8 @@ def test_a_configuration_of_ones_own_is_read_before_the_command(tmp_path: Path) 
         assert given.values == {"data.train_batch_size": 64, "data.seed": 8} and not given.notes
 
 
-def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
-    with pytest.raises(ValueError, match=r"refers to another that is set nowhere.*Write the value in its place"):
+def test_a_reference_to_an_unset_value_is_reported() -> None:
+    with pytest.raises(ValueError, match=r"refers to another setting that is not set.*Write the value instead"):
         of_verl("data.max_prompt_length=${foo.bar}")
 
 
@@ -402,7 +402,7 @@ def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
         ("--advantage_estimator group_norm", {"algorithm.adv_estimator": "grpo"}),
         ("--advantage_estimator reinforce", {"algorithm.adv_estimator": "reinforce_plus_plus"}),
         ("--advantage_estimator group_norm --no_advantage_std_norm", {"algorithm.divide_by_std": None}),
-        # flags of before 0.11 are those of actor and critic
+        # flags before 0.11 apply to actor and critic
         (
             "--advantage_estimator gae --l2 0.1 --lr_warmup_ratio 0.2 --max_norm 2.0 --max_epochs 2",
             {
@@ -417,7 +417,7 @@ def test_a_reference_to_what_is_set_nowhere_is_told() -> None:
         ("--policy_loss_type gspo", {"actor.policy_loss": "gspo", "actor.loss_aggregation": "seq-mean-token-mean"}),
         ("--prompt_max_len 100", {"data.max_prompt_length": 100, "data.max_response_length": 1024}),
         ("--generate_max_len 4096", {"data.max_prompt_length": 1024, "data.max_response_length": 4096}),
-        # 1,024 prompts of 12 are cut into parts: 8 or 16 prompts are closest to 128 responses
+        # 1,024 prompts of 12 responses are split into parts: 8 or 16 prompts are closest to 128 responses
         ("--train_batch_size 128 --n_samples_per_prompt 12", {"actor.mini_batch_size": 8}),
         ("--eval_steps 10", {"trainer.test_freq": None}),
         ("--eval_steps 10 --eval_dataset v.jsonl", {"trainer.test_freq": 10}),
@@ -501,7 +501,7 @@ def test_our_own_options_may_stand_among_flags() -> None:
     found = of_openrlhf("--packing_samples reward.timeout_s=20 --seed 3 rollout.n=2")
     assert found.settings["model.remove_padding"] is True
     assert (found.settings["reward.timeout_s"], found.settings["rollout.n"]) == (20, 2)
-    with pytest.raises(ValueError, match="foo stands before any flag"):
+    with pytest.raises(ValueError, match="foo comes before the first flag"):
         of_openrlhf("foo --seed 3")
 
 
@@ -514,17 +514,17 @@ def test_our_own_options_may_stand_among_flags() -> None:
         ["algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.type=foo"],
     ],
 )
-def test_values_that_verl_does_not_know_are_told(words: list[str]) -> None:
+def test_values_unknown_to_verl_are_reported(words: list[str]) -> None:
     assert of_verl(*words).problems
 
 
 @pytest.mark.parametrize("option", ["--cfg=job", "--info", "-m", "--multirun"])
 def test_options_by_which_no_run_starts_are_refused(option: str) -> None:
-    with pytest.raises(ValueError, match="by which no run starts, or several"):
+    with pytest.raises(ValueError, match="that starts no run, or several"):
         read_words("verl", ["data.seed=1", option], folder=HERE)
 
 
-def test_files_that_are_no_yaml_are_told(tmp_path: Path) -> None:
+def test_files_that_are_not_yaml_are_reported(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("a: [1\n")
     for words in (["config=bad.yaml"], ["worker.rollout.n=[1"]):
         with pytest.raises(ValueError, match="cannot be read as YAML"):
@@ -538,17 +538,17 @@ def test_a_flag_with_a_template_is_one_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ("--input_template User: {} Assistant:", "it has several words; quote it as one"),
-        ("--input_key problem target", "data.prompt_key is one text: quote its words as one"),
-        ("--reward_pretrain a,b", "it names several models; one scores here"),
-        ("--remote_rm_url http://a,http://b", "it names several; one function or server scores here"),
+        ("--input_key problem target", "data.prompt_key is a single text: quote its words as one"),
+        ("--reward_pretrain a,b", "it names several models; verl_like uses one"),
+        ("--remote_rm_url http://a,http://b", "it names several; verl_like calls one function or server"),
     ],
 )
-def test_what_openrlhf_takes_several_of_is_told(line: str, told: str) -> None:
+def test_openrlhf_lists_with_several_values_are_reported(line: str, reported: str) -> None:
     [problem] = of_openrlhf(line).problems
-    assert told in problem
+    assert reported in problem
 
 
 @pytest.mark.parametrize(
@@ -592,9 +592,9 @@ def test_easyr1_corrects_nothing_and_scales_adapters_by_its_own_default() -> Non
     assert found.defaults["critic.optim.weight_decay"] == 0.01
 
 
-def test_an_estimator_that_centres_alone_is_told() -> None:
+def test_an_estimator_that_only_centres_is_reported() -> None:
     problems = of_openrlhf("--advantage_estimator gae --no_advantage_std_norm").problems
-    assert problems and "gae is centred there and not divided" in problems[0]
+    assert problems and "OpenRLHF centres gae without dividing it" in problems[0]
 
 
 def test_easyr1_reads_its_file_and_then_the_command(tmp_path: Path) -> None:
@@ -602,7 +602,7 @@ def test_easyr1_reads_its_file_and_then_the_command(tmp_path: Path) -> None:
     given = read_words("easyr1", ["config=config.yaml", "data.seed=8"], folder=tmp_path)
     assert given.values == {"data.rollout_batch_size": 64, "data.seed": 8, "worker.rollout.n": 4}
     [problem] = translated("easyr1", read_words("easyr1", ["config=other.yaml"], folder=tmp_path)).problems
-    assert problem.startswith("config=other.yaml: there is no such file here")
+    assert problem.startswith("config=other.yaml: this file is neither in the working folder")
 
 
 def test_a_command_is_known_by_its_program() -> None:
@@ -651,7 +651,7 @@ def test_the_run_is_the_command_that_says_something(tmp_path: Path) -> None:
         ("openrlhf", "--seed 3 --pretrain m --n_samples_per_prompt 4", {"rollout.n": 4}),
     ],
 )
-def test_a_program_of_ones_own_is_known_by_what_it_takes(
+def test_a_custom_program_is_recognised_by_its_arguments(
     peer: str, line: str, ours: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "run.sh").write_text(
@@ -660,17 +660,16 @@ def test_a_program_of_ones_own_is_known_by_what_it_takes(
     found = migrate(peer, tmp_path / "run.sh", [], environment={})
     assert ours.items() <= found.translation.settings.items()
     assert found.notes == [
-        f"torchrun --nnodes=1 -m my.train is no program of {peer}'s: its settings are read as {peer}'s, and what else "
-        "it does is not here."
+        f"torchrun --nnodes=1 -m my.train is not a program of {peer}: only its settings are read, as {peer}'s."
     ]
 
 
 @pytest.mark.parametrize(
     ("script", "note"),
     [
-        ('if [ "$NODE_RANK" -eq 0 ]; then RUN; fi', "NODE_RANK is set nowhere and is taken to be 0, that of"),
-        ("JOB=$(ray job submit -- RUN | grep id)", "is not run"),
-        ('words="trainer.experiment_name=x_$(date) RUN"\nenv $words', "$(date) is not run"),
+        ('if [ "$NODE_RANK" -eq 0 ]; then RUN; fi', "NODE_RANK is not set; the rank of the first node, 0, is assumed"),
+        ("JOB=$(ray job submit -- RUN | grep id)", "is not executed"),
+        ('words="trainer.experiment_name=x_$(date) RUN"\nenv $words', "$(date) is not executed"),
     ],
 )
 def test_a_run_is_found_wherever_a_script_starts_it(script: str, note: str, tmp_path: Path) -> None:
@@ -681,13 +680,13 @@ def test_a_run_is_found_wherever_a_script_starts_it(script: str, note: str, tmp_
     assert any(note in each for each in found.notes)
 
 
-def test_a_script_that_looks_for_what_only_its_machine_has_is_read_behind_that(tmp_path: Path) -> None:
+def test_a_script_is_read_beyond_an_exit_for_missing_arguments(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(
         'case "$1" in a) n=1 ;; *) echo "give a" ; exit 2 ;; esac\npython3 -m verl.trainer.main_ppo data.seed=3\n'
     )
     found = migrate("verl", tmp_path / "run.sh", [], environment={})
     assert found.translation.settings == {"trainer.seed": 3}
-    assert "line 1: exit is passed over: what the script looks for before it is taken to be there" in found.notes
+    assert "line 1: exit is ignored: the checks before it are assumed to succeed" in found.notes
     assert not [note for note in migrate("verl", tmp_path / "run.sh", ["a"], environment={}).notes if "exit" in note]
 
 
@@ -719,16 +718,16 @@ def test_a_script_becomes_a_recipe_that_says_where_each_line_is_from(migrated: M
     assert (config.rollout.n, config.trainer.total_epochs, config.actor.max_tokens_per_micro_batch) == (4, 2, "4096")
     [line] = [line for line in migrated.recipe().splitlines() if line.strip().startswith("path:")]
     assert line.endswith("# actor_rollout_ref.model.path")
-    assert "# verl's own default" in migrated.recipe()
+    assert "# verl's default" in migrated.recipe()
     assert "| `actor_rollout_ref.rollout.n=4` | `rollout.n=4` |" in migrated.table()
 
 
-def test_what_several_settings_make_is_told_of_the_one_it_is_most_like() -> None:
+def test_the_result_of_several_settings_is_reported_for_the_most_similar_one() -> None:
     words = [f"{A}.ppo_micro_batch_size_per_gpu=2", f"{A}.use_dynamic_bsz=False", "algorithm.adv_estimator=gae"]
     lines = {line.key: line for line in of_verl(*words, "critic.ppo_micro_batch_size_per_gpu=4").lines}
-    assert lines["critic.ppo_micro_batch_size_per_gpu"].ours == {"critic.max_tokens_per_micro_batch": "4096"}
-    assert "actor.max_tokens_per_micro_batch" in lines[f"{A}.ppo_micro_batch_size_per_gpu"].ours
-    assert lines[f"{A}.use_dynamic_bsz"].ours == {}
+    assert lines["critic.ppo_micro_batch_size_per_gpu"].settings == {"critic.max_tokens_per_micro_batch": "4096"}
+    assert "actor.max_tokens_per_micro_batch" in lines[f"{A}.ppo_micro_batch_size_per_gpu"].settings
+    assert lines[f"{A}.use_dynamic_bsz"].settings == {}
     assert lines[f"{A}.use_dynamic_bsz"].why.startswith("goes into actor.max_tokens_per_micro_batch, ")
 
 
@@ -740,11 +739,11 @@ def test_a_recipe_that_is_there_is_not_written_over(tmp_path: Path, capsys: pyte
     assert main(["migrate", "--from", "verl", "--out", str(out), str(tmp_path / "run.sh")]) == 0, "the same again"
     out.write_text("mine: now")
     assert main(["migrate", "--from", "verl", "--out", str(out), str(tmp_path / "run.sh")]) == 2
-    assert "is there already and says something else" in capsys.readouterr().err
+    assert "exists with other content" in capsys.readouterr().err
     assert out.read_text() == "mine: now"
 
 
-def test_a_recipe_of_a_yaml_file_has_a_name_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_of_a_yaml_file_has_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text("data: {seed: 3}\n")
     assert main(["migrate", "--from", "verl", "run.yaml"]) == 0
@@ -757,37 +756,42 @@ def test_a_folder_is_no_name_of_a_recipe(tmp_path: Path, capsys: pytest.CaptureF
     assert "which is a folder; expected the name of a YAML file" in capsys.readouterr().err
 
 
-def test_settings_that_only_running_a_command_would_tell_are_noted() -> None:
+def test_settings_known_only_by_running_a_command_are_noted() -> None:
     given = read_words("verl", ["$(cat options.txt)", "data.seed=1"], folder=HERE)
     assert given.values == {"data.seed": 1}
-    assert given.notes == ["$(cat options.txt): what it prints would be settings; write them in its place."]
+    assert given.notes == ["$(cat options.txt): its output would be settings; write these settings instead."]
 
 
-def test_a_recipe_without_what_cannot_be_had_says_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_without_unavailable_settings_says_so_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "run.yaml").write_text("actor_rollout_ref: {rollout: {n: 3, multi_turn: {enable: true}}}\n")
     out = tmp_path / "mine.yaml"
     assert main(["migrate", "--from", "verl", "--out", str(out), str(tmp_path / "run.yaml")]) == 1
-    assert out.read_text().startswith("# Not here: actor_rollout_ref.rollout.multi_turn.enable=true")
+    assert out.read_text().startswith("# Unsupported: actor_rollout_ref.rollout.multi_turn.enable=true")
     assert compose(str(out), []).config.rollout.n == 3
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
-        ("echo hello", "starts nothing of verl's that is known here"),
-        ("python3 -m other.program a=1", "starts nothing"),
-        ("source run_of_mine.sh", r"starts nothing .* Of this one: line 1: source run_of_mine.sh is not read"),
+        ("echo hello", "starts no known program of verl"),
+        ("python3 -m other.program a=1", "starts no known program"),
+        (
+            "source run_of_mine.sh",
+            r"starts no known program .* Note on this script: line 1: source run_of_mine.sh is not read",
+        ),
     ],
 )
-def test_a_script_that_starts_something_else_is_told(tmp_path: Path, text: str, told: str) -> None:
+def test_a_script_that_starts_another_program_is_reported(tmp_path: Path, text: str, reported: str) -> None:
     (tmp_path / "run.sh").write_text(text)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=reported):
         migrate("verl", tmp_path / "run.sh", [], environment={})
     with pytest.raises(ValueError, match="found no file"):
         migrate("verl", tmp_path / "other.sh", [], environment={})
 
 
-def test_a_command_of_verls_is_a_configuration_and_all_that_is_wrong_is_told_at_once() -> None:
+def test_a_verl_command_is_a_configuration_and_all_errors_are_reported_together() -> None:
     words = ["algorithm.adv_estimator=grpo", f"{R}.n=0", f"{R}.multi_turn.enable=True", "trainer.n_gpus_per_node=1"]
     composed, problems = read_command("verl", words)
     assert len(problems) == 2 and "multi_turn" in problems[0]
@@ -803,7 +807,7 @@ def test_what_only_gpus_have_is_left_out_where_there_is_none() -> None:
     assert not problems
     assert (composed.config.actor.optim.offload, composed.config.cluster.workers_per_node) == (False, 0)
     composed, _ = read_command("verl", [*words, "cluster.workers_per_node=2"], only_on_gpus=only_on_gpus)
-    assert composed.config.cluster.workers_per_node == 2, "one of our own options is meant"
+    assert composed.config.cluster.workers_per_node == 2, "one of our options is meant"
     assert read_command("verl", words)[0].config.cluster.workers_per_node == 8
 
 
@@ -828,8 +832,8 @@ def test_a_recipe_and_the_same_command_agree_where_there_is_no_gpu(words: list[s
     text, status = write_recipe("verl", script, [], out=recipe, only_on_gpus=only_on_gpus)
     assert status == 0
     assert compose(str(recipe), []).config == read_command("verl", words, only_on_gpus=only_on_gpus)[0].config
-    # verl's own defaults are for GPUs; what is ours among its settings is meant.
-    assert ("left out, since this machine has no GPU: " in text) == ("cluster.workers_per_node=2" not in words)
+    # verl's defaults assume GPUs; options of verl_like in a command are kept.
+    assert ("dropped, because this machine has no GPU: " in text) == ("cluster.workers_per_node=2" not in words)
 
 
 def test_an_empty_variable_leaves_a_question_and_no_refusal(tmp_path: Path) -> None:
@@ -841,23 +845,23 @@ def test_an_empty_variable_leaves_a_question_and_no_refusal(tmp_path: Path) -> N
     found = migrate("verl", script, [], environment={})
     assert found.translation.problems == []
     recipe = found.recipe()
-    assert "# To look at: data.train_batch_size=: it is empty, give it: data.train_batch_size=...\n" in recipe
-    assert "# To look at: line 1: NODES is set nowhere and is taken to be empty\n" in recipe
-    assert "train_batch_size: ''" not in recipe and "Not here" not in recipe
+    assert "# Check: data.train_batch_size=: it is empty; set data.train_batch_size=...\n" in recipe
+    assert "# Check: line 1: NODES is not set; an empty value is assumed\n" in recipe
+    assert "train_batch_size: ''" not in recipe and "Unsupported" not in recipe
     (tmp_path / "run.yaml").write_text(recipe)
     compose(str(tmp_path / "run.yaml"), [])
 
 
 def test_an_empty_value_on_the_command_line_is_refused() -> None:
     _, problems = read_command("verl", ["data.train_batch_size="])
-    assert problems == ["data.train_batch_size=: it is empty, give it: data.train_batch_size=..."]
+    assert problems == ["data.train_batch_size=: it is empty; set data.train_batch_size=..."]
 
 
 @pytest.mark.parametrize(
-    ("peer", "line", "told"),
+    ("peer", "line", "reported"),
     [
         ("verl", "torchrun --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.train_files=a model.path=b c.d=e",
-         "verl's fsdp_sft_trainer, whose settings are not read: supervised training is `verl-like sft"),
+         "verl's fsdp_sft_trainer, whose settings are not read: use `verl-like sft"),
         ("verl", "torchrun -m verl.trainer.sft_trainer data.train_files=a data.val_files=b data.max_length=1",
          "verl's sft_trainer, .*`verl-like sft"),
         ("verl", "python3 -m verl.trainer.main_generation trainer.nnodes=1 data.path=a rollout.n=4 model.path=b",
@@ -865,14 +869,14 @@ def test_an_empty_value_on_the_command_line_is_refused() -> None:
         ("verl", "python3 -m verl.trainer.main_eval data.path=a", "verl's main_eval, .*`verl-like rescore"),
         ("verl", "python -m verl.model_merger merge --backend fsdp", "verl's model_merger, .*`verl-like export"),
         ("openrlhf", "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --dataset a", "`verl-like sft"),
-        ("openrlhf", "deepspeed --module openrlhf.cli.train_dpo --max_len 2048", "preferences is not here"),
+        ("openrlhf", "deepspeed --module openrlhf.cli.train_dpo --max_len 2048", "does not train on preferences"),
     ],
 )  # fmt: skip
 def test_a_program_that_does_no_reinforcement_learning_is_named(
-    peer: str, line: str, told: str, tmp_path: Path
+    peer: str, line: str, reported: str, tmp_path: Path
 ) -> None:
     (tmp_path / "run.sh").write_text(line)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=reported):
         migrate(peer, tmp_path / "run.sh", [], environment={})
 
 
@@ -884,7 +888,7 @@ def test_a_script_that_also_trains_supervised_is_read_for_its_run(tmp_path: Path
     assert migrate("verl", tmp_path / "run.sh", [], environment={}).translation.settings == {"trainer.seed": 3}
 
 
-def test_the_budget_of_log_probs_is_the_actors_where_it_has_none_of_its_own() -> None:
+def test_the_budget_of_log_probs_is_the_actors_if_it_has_none() -> None:
     longest = ["data.max_prompt_length=100", "data.max_response_length=100"]
     ours = "actor.max_tokens_per_micro_batch"
     assert of_verl(f"{R}.log_prob_micro_batch_size_per_gpu=4", *longest).settings[ours] == "800"
@@ -910,7 +914,7 @@ def test_the_budget_of_log_probs_is_the_actors_where_it_has_none_of_its_own() ->
         ("lr_scheduler_type=constant_with_warmup", "write actor.optim.schedule=constant."),
         ("attn_implementation=flash_attention_2", "write model.attention=flash."),
         ("trainer.num_train_epochs=3", "write trainer.total_epochs=3."),
-        ("use_vllm=true", "has no effect here: vLLM runs within the workers"),
+        ("use_vllm=true", "has no effect in verl_like: vLLM runs within the workers"),
     ],
 )
 def test_a_name_of_trl_is_refused_with_what_to_write(word: str, ours: str) -> None:
@@ -931,8 +935,10 @@ def test_the_page_on_trl_says_what_the_table_says() -> None:
     named = set(re.findall(r"`([a-z_0-9]+)`", page))
     known = table("trl").exact
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    theirs = [name for row in rows for name in re.findall(r"`([a-z_0-9]+)", row.split("|")[1])]
-    assert [name for name in theirs if name not in known and name not in ("temperature", "top_p", "top_k")] == []
+    of_peer = [name for row in rows for name in re.findall(r"`([a-z_0-9]+)", row.split("|")[1])]
+    # Sampling settings, and arguments of TRL's trainer and of its loop of tools, which are no keys of its commands.
+    others = ("temperature", "top_p", "top_k", "tools", "environment_factory", "max_tool_calling_iterations")
+    assert [name for name in of_peer if name not in known and name not in others] == []
     ours = [name for row in rows for name in re.findall(r"`([a-z_]+\.[a-z_.0-9]+)", row.split("|")[2])]
     assert ours and [name for name in ours if option_at(name) is None and "NAME" not in name] == []
     assert {"learning_rate", "beta", "epsilon"} <= named

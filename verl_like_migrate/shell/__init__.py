@@ -64,7 +64,7 @@ def read_script(
     if path:
         state.put_array("BASH_SOURCE", {"0": path})
     if "\r\n" in text:
-        state.note(1, "the lines end as on Windows, which bash cannot run; they are read as if they did not")
+        state.note(1, "the lines end as on Windows, which bash cannot run; they are read with Unix line ends")
     try:
         tree, notes = parse(text.replace("\r\n", "\n").replace(UNKNOWN, ""))
         state.notes |= dict.fromkeys(notes)

@@ -77,7 +77,7 @@ class Arithmetic:
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
-                raise UnknownError(f"{text.strip()} is no calculation with whole numbers")
+                raise UnknownError(f"{text.strip()} is not an integer expression")
             self._tokens.append(match[1])
             at = match.end()
         self._tokens.reverse()
@@ -86,11 +86,11 @@ class Arithmetic:
         """Return the value of the expression.
 
         Raises:
-            UnknownError: it depends on an unknown value, or is no valid expression.
+            UnknownError: it depends on an unknown value, or is not a valid expression.
         """
         result = self._list()() if self._tokens else 0
         if self._tokens:
-            raise UnknownError(f"{self._tokens[-1]} stands where an operation should")
+            raise UnknownError(f"{self._tokens[-1]} is not an operator")
         return result
 
     def _next(self, *signs: str) -> str:
@@ -156,7 +156,7 @@ class Arithmetic:
     def _of(self, name: str) -> int:
         text = self._read(name)
         if UNKNOWN in text:
-            raise UnknownError(f"the value of {name} is not known")
+            raise UnknownError(f"the value of {name} is unknown")
         if re.fullmatch(r"-?(0|[1-9][0-9]*)", text) and (number := whole_number(text)) is not None:
             return number
         return Arithmetic(text, self._read, self._write).value()
@@ -180,4 +180,4 @@ def _constant(token: str) -> int:
         is_octal = token.startswith("0") and token.isdigit()
         return _wrapped(int(token, 8 if is_octal else 0))
     except ValueError:
-        raise UnknownError(f"{token} is no number") from None
+        raise UnknownError(f"{token} is not a number") from None

@@ -28,7 +28,7 @@ class Budget:
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise Spent(
-                f"line {line}: found more than {MOST_STEPS} commands and calculations to go through, expected a script "
+                f"line {line}: found more than {MOST_STEPS} commands and calculations, expected a script "
                 "that launches a run. Shorten its loops."
             )
 
@@ -41,6 +41,6 @@ class Budget:
         self.characters += characters
         if self.characters > MOST_CHARACTERS:
             raise Spent(
-                f"found more than {MOST_CHARACTERS:,} characters that the script puts together, expected a script that "
+                f"found more than {MOST_CHARACTERS:,} characters built by the script, expected a script that "
                 "launches a run. Shorten its texts and loops."
             )

@@ -77,10 +77,10 @@ def _test(words: list[str], node: Simple, state: State) -> ExitStatus:
     """Run ``test`` and ``[``."""
     try:
         if words[0] == "[" and words.pop() != "]":
-            raise ValueError("found [ without ] as the last word, expected it behind a space")
+            raise ValueError("found [ without ] as the last word, expected it after a space")
         return ExitStatus.of(holds(words[1:], number=Expansion(state, node.line).number, is_set=state.is_set))
     except ValueError as error:
-        state.note(node.line, f"{error}; bash takes such a condition not to hold")
+        state.note(node.line, f"{error}; bash treats such a condition as false")
         return ExitStatus.FALSE
 
 
@@ -125,7 +125,7 @@ def calculate(texts: list[str], line: int, state: State) -> ExitStatus:
         try:
             status = ExitStatus.of(Expansion(state, line).number(text) != 0)
         except UnknownError as error:
-            state.note(line, f"{' '.join(text.split())} is not computed ({error})")
+            state.note(line, f"{' '.join(text.split())} cannot be computed ({error})")
             status = ExitStatus.UNDECIDED
     return status
 
@@ -189,7 +189,7 @@ def _unknown(names: list[str], node: Simple, state: State) -> ExitStatus:
         state.put(name, f"{UNKNOWN}${name}")
     # Assignments may precede the command.
     command = next(word.text for word in node.words if not ASSIGNMENT.match(word.text))
-    state.note(node.line, f"what {command} puts into {' '.join(names)} is not known")
+    state.note(node.line, f"the value that {command} assigns to {' '.join(names)} is unknown")
     return ExitStatus.RAN
 
 

@@ -25,7 +25,7 @@ _UNARY = re.compile(r"-[a-zA-Z]")
 
 
 class Operand(NamedTuple):
-    """A word of ``[[ ]]`` that is no operator: its value, and its pattern on the right of a comparison."""
+    """A word of ``[[ ]]`` that is not an operator: its value, and its pattern on the right of a comparison."""
 
     text: str
     expression: str
@@ -37,12 +37,12 @@ def holds(
     """Return whether a condition holds.
 
     Args:
-        words: texts, and for ``[[ ]]`` an ``Operand`` for each word that is no operator.
+        words: texts, and for ``[[ ]]`` an ``Operand`` for each word that is not an operator.
         number: returns the value of an arithmetic expression.
         is_set: returns whether a variable is set.
 
     Raises:
-        ValueError: the words are no condition.
+        ValueError: the words are not a condition.
     """
     return _Reading(words, number, is_set).answer()
 

@@ -73,11 +73,11 @@ class Expansion:
         """
         expanded = self.text(text, quoted=True)
         if UNKNOWN in expanded:
-            raise UnknownError("a part of it is not known")
+            raise UnknownError("a part of it is unknown")
         try:
             return Arithmetic(expanded, self._operand, self._put).value()
         except RecursionError:
-            raise UnknownError("it is too deep, or its variables refer to each other") from None
+            raise UnknownError("it is nested too deeply, or its variables refer to each other") from None
 
     def key(self, name: str, text: str) -> str:
         """Evaluate an array's subscript: a word for associative arrays, arithmetic for others.
@@ -126,25 +126,25 @@ class Expansion:
         source = unit[1:-1] if is_plain else unit[2:-1] if unit[:2] == "$(" else None
         text = None if source is None else self.state.substitute(self.state, source, self.line)
         if text is None:
-            return self._unknown(unit, "is not run")
+            return self._unknown(unit, "is not executed")
         return Fragment(text.rstrip("\n"), quoted, splits=not quoted)
 
     def _unknown(self, source: str, why: str) -> Fragment:
         """Return the source of an unknown value as its text, without ``${``, which would refer to settings."""
-        self.state.note(self.line, f"{' '.join(source.split())} {why}; its own text stands in its place")
+        self.state.note(self.line, f"{' '.join(source.split())} {why}; its source text is kept")
         return Fragment(UNKNOWN + source.replace("\\\n", "").replace("${", "{"), is_quoted=True)
 
     def _computed(self, unit: str, *, quoted: bool) -> Fragment:
         try:
             return Fragment(str(self.number(unit[2:-1] if unit[1] == "[" else unit[3:-2])), quoted, splits=not quoted)
         except UnknownError as error:
-            return self._unknown(unit, f"is not computed ({error})")
+            return self._unknown(unit, f"cannot be computed ({error})")
 
     def _parameter(self, text: str, unit: str, *, quoted: bool) -> list[Fragment]:
         """Expand ``$name`` and all forms of ``${...}``; ``text`` is the part inside."""
         match = _PARAMETER.match(text)
         if match is None:
-            return [self._unknown(unit, "is no expansion that is read here")]
+            return [self._unknown(unit, "is an unsupported expansion")]
         prefix, name, rest, key = match[1], match[2], text[match.end() :], None
         if rest.startswith("["):
             end = closing(rest, 1, "]")
@@ -152,7 +152,7 @@ class Expansion:
         is_list = name in "@*" or key in ("@", "*")
         try:
             if prefix == "!" and rest in ("*", "@"):
-                raise UnknownError("names by their beginnings are not read here")
+                raise UnknownError("names by prefix are not supported")
             if prefix == "!" and not is_list:
                 return self._parameter("".join(self._values(name, key)) + rest, unit, quoted=quoted)
             values = list(self.state.elements(name)) if prefix == "!" else self._values(name, key)
@@ -168,7 +168,7 @@ class Expansion:
                 self._note_if_unset(name, values)
                 values = self._changed(values, rest, name=name, is_list=is_list)
         except UnknownError as error:
-            return [self._unknown(unit, f"is not known ({error})")]
+            return [self._unknown(unit, f"is unknown ({error})")]
         return self._joined(values, is_list=is_list, by_space="*" in (name, key), quoted=quoted)
 
     def _joined(self, values: list[str], *, is_list: bool, by_space: bool, quoted: bool) -> list[Fragment]:
@@ -187,7 +187,7 @@ class Expansion:
             return [str(len(self.state.arguments)) if name == "#" else self.state.status]
         if _OF_A_RUNNING_SHELL.fullmatch(name) and not self.state.is_set(name):
             shown = f"${name}" if key is None else f"${{{name}[{key}]}}"
-            return [self._unknown(shown, "is known to a running shell alone").text]
+            return [self._unknown(shown, "is only known when the script runs").text]
         if key is not None:
             key = self.key(name, key)
         value = self.state.element(name, key or "0")
@@ -195,18 +195,18 @@ class Expansion:
 
     def _note_if_unset(self, name: str, values: list[str]) -> None:
         if not values and name not in "@*" and not self.state.is_set(name):
-            self.state.note(self.line, f"{name} is set nowhere and is taken to be empty", once=True)
+            self.state.note(self.line, f"{name} is not set; an empty value is assumed", once=True)
 
     @staticmethod
     def _length(values: list[str], *, is_list: bool) -> str:
         if any(UNKNOWN in value for value in values):
-            raise UnknownError("what is counted is not known")
+            raise UnknownError("the value to measure is unknown")
         return str(len(values) if is_list else len("".join(values)))
 
     def _default(self, name: str, sign: str, word: str, *, quoted: bool) -> list[Fragment]:
         """Return the replacement of an unset variable, or with ``+`` of a set one."""
         if sign == "?":
-            self.state.note(self.line, f"{name} is set nowhere, and bash ends the script here; it is taken to be empty")
+            self.state.note(self.line, f"{name} is not set, so bash would stop here; an empty value is assumed")
             return [Fragment("", quoted)]
         if sign == "=":
             self.state.put(name, self.text(word, quoted=quoted))
@@ -244,7 +244,7 @@ class Expansion:
             expression, text = self.expression(searched), self.text(replacement)
             made = self.state.budget.text
             return lambda value: replaced(value, expression, text, where, made=made)
-        raise UnknownError(f"{operation} is not read here")
+        raise UnknownError(f"{operation} is not supported")
 
 
 def _parts(value: str) -> list[Fragment]:

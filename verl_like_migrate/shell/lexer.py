@@ -99,9 +99,7 @@ class Lexer:
     def wrong(self, expected: str) -> ValueError:
         found = self.sign() or self.keyword() or self.text[self.at : self.at + 1]
         shown = {"": "the end of the script", "\n": "the end of the line"}.get(found, found)
-        return ValueError(
-            f"line {self.line()}: found {shown}, expected {expected}. See what `bash -n` says of the script."
-        )
+        return ValueError(f"line {self.line()}: found {shown}, expected {expected}. Check the script with `bash -n`.")
 
     def blank(self, *, in_array: bool = False) -> None:
         """Skip spaces, continuations and a comment, up to the end of the line."""
@@ -118,7 +116,7 @@ class Lexer:
                 if is_continued and not in_array and _MORE_BELOW.match(self.text, self.at):
                     self.notes.append(
                         f"line {line}: the comment after a line that ends in \\ ends the command, so the lines below "
-                        "it are no part of the command"
+                        "it are not part of the command"
                     )
             else:
                 return
@@ -145,7 +143,7 @@ class Lexer:
             text += found + "\n"
         else:
             self.notes.append(
-                f"line {end.line}: the here-document has no end {name} and takes all the rest of the script"
+                f"line {end.line}: the here-document has no end {name} and extends to the end of the script"
             )
         if name == end.text:
             text = '"' + re.sub(r'\\\\|(\\?)"', lambda m: m[0] if m[1] is None else m[1] * 2 + '\\"', text) + '"'

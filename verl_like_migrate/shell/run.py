@@ -46,10 +46,10 @@ class _Left(Exception):
 
 def _script_of_shell(texts: list[str]) -> str | None:
     """Return the script of ``bash -c``, also after ``srun`` and the like."""
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if text.rpartition("/")[2] in ("bash", "sh"):
-            options = list(takewhile(lambda word: word.startswith("-"), texts[place + 1 :]))
-            script = texts[place + 1 + len(options) :][:1]
+            options = list(takewhile(lambda word: word.startswith("-"), texts[index + 1 :]))
+            script = texts[index + 1 + len(options) :][:1]
             if script and any(re.fullmatch(r"-\w*c", option) for option in options):
                 return script[0]
     return None
@@ -106,14 +106,14 @@ class Walk:
         for sign, pipeline in chain.links:
             if status is ExitStatus.UNDECIDED:
                 # `a && b || c` is an if with an else, whose else is taken; after `a ||` nothing is.
-                goes_on = sign == "||" and left_out
+                is_run = sign == "||" and left_out
                 left_out = sign == "&&"
-                if not goes_on:
+                if not is_run:
                     text = " ".join(pipeline.source.split())
-                    self.state.note(pipeline.line, f"whether {text} is reached is not known; it is left out")
+                    self.state.note(pipeline.line, f"it is unknown whether {text} is reached; it is left out")
             else:
-                goes_on = sign == "" or (sign == "&&") == (status is not ExitStatus.FALSE)
-            if goes_on:
+                is_run = sign == "" or (sign == "&&") == (status is not ExitStatus.FALSE)
+            if is_run:
                 status = self._pipeline(pipeline)
         return status
 
@@ -190,7 +190,7 @@ class Walk:
         text = printed(texts, node, self.state)
         self.printed = None if text is None or self.printed is None else self.printed + text
         if name == "exit" and self._passes_exits:
-            self.state.note(line, "exit is passed over: what the script looks for before it is taken to be there")
+            self.state.note(line, "exit is ignored: the checks before it are assumed to succeed")
             return ExitStatus.RAN
         if name in ("break", "continue", "return", "exit") and (self._loops or name in ("return", "exit")):
             number = whole_number(texts[1]) if texts[1:] else None
@@ -198,7 +198,7 @@ class Walk:
         if name == "exec" and len(texts) > 1:
             raise _Left(name, line, 0)
         if name in ("source", "."):
-            self.state.note(line, f"{' '.join(texts)} is not read; give what it sets in the environment")
+            self.state.note(line, f"{' '.join(texts)} is not read; set its variables in the environment")
         if (script := _script_of_shell(texts)) is not None and (tree := self._evaluated(script, line)) is not None:
             with suppress(_Left):  # leaves only that shell
                 return self.block(tree)
@@ -207,7 +207,7 @@ class Walk:
     def _evaluated(self, text: str, line: int) -> list[Chain] | None:
         """Parse the argument of ``eval`` or ``bash -c``; None if it cannot be read."""
         self.state.budget.text(len(text))
-        self.state.note(line, "what eval or bash -c is given is read as if it stood here, as far as it is known")
+        self.state.note(line, "the argument of eval or bash -c is read as part of the script if it is known")
         try:
             return None if UNKNOWN in text else parse(text, first_line=line)[0]
         except ValueError:
@@ -215,7 +215,7 @@ class Walk:
 
     def _function(self, texts: list[str], line: int) -> ExitStatus:
         if self._calls == _DEEPEST_CALL:
-            raise ValueError(f"line {line}: found {texts[0]} calling itself without end, expected an end. Give it one.")
+            raise ValueError(f"line {line}: found {texts[0]} calling itself without end. Make the recursion end.")
         arguments, self.state.arguments = self.state.arguments, texts[1:]
         self._calls += 1
         try:
@@ -239,7 +239,7 @@ class Walk:
         except UnknownError:
             return ExitStatus.UNDECIDED
         except ValueError as error:
-            raise ValueError(f"line {node.line}: {error}. See what `bash -n` says of the script.") from None
+            raise ValueError(f"line {node.line}: {error}. Check the script with `bash -n`.") from None
 
     def _operand(self, word: Word, before: str | Operand) -> str | Operand:
         is_compared = before in ("=", "==", "!=")
@@ -262,7 +262,7 @@ class Walk:
                 is_sure = False
                 last = condition[-1].links[0][1]
                 text = " ".join(last.source.split())
-                self.state.note(last.line, f"whether {text} holds is not known; it is taken not to hold")
+                self.state.note(last.line, f"it is unknown whether {text} holds; it is assumed to be false")
         return self._branch(node.otherwise, is_sure=is_sure)
 
     def _branch(self, body: list[Chain], *, is_sure: bool) -> ExitStatus:
@@ -272,7 +272,7 @@ class Walk:
         except _Left as left:
             if is_sure or left.word != "exit":
                 raise
-            self.state.note(left.line, "exit is passed over, since it is not known whether it is reached")
+            self.state.note(left.line, "exit is ignored, because it is unknown whether it is reached")
             return ExitStatus.UNDECIDED
 
     def _loop(self, node: Loop) -> ExitStatus:
@@ -286,7 +286,7 @@ class Walk:
             if not self._round(node.body):
                 return ExitStatus.TRUE
             self.block(node.step)
-        self.state.note(node.line, "how often the loop is run is not known; it is left out")
+        self.state.note(node.line, "the number of iterations of this loop is unknown; it is left out")
         self.state.restore(before)
         del self.commands[written:]
         return ExitStatus.TRUE
@@ -317,7 +317,7 @@ class Walk:
         subject, line = Expansion(self.state, node.subject.line).text(node.subject.text), node.subject.line
         is_known, falls_through, status = UNKNOWN not in subject, False, ExitStatus.TRUE
         if not is_known:
-            self.state.note(line, f"which case {node.subject.text} is of is not known; it is taken to be that of *")
+            self.state.note(line, f"the value of {node.subject.text} is unknown; the case * is assumed")
         for clause in node.clauses:
             if falls_through or any(self._fits(subject, word) for word in clause.patterns):
                 status = self._branch(clause.body, is_sure=is_known)
@@ -332,5 +332,5 @@ class Walk:
         try:
             return fits(subject, Expansion(self.state, word.line).expression(word.text))
         except UnknownError as error:
-            self.state.note(word.line, f"{error}, which are not read; it is taken not to fit")
+            self.state.note(word.line, f"{error}, which are not supported; it is assumed not to match")
             return False

@@ -71,8 +71,8 @@ class State:
         if name == "0":
             return self.path or None
         if name.isdigit():
-            place = whole_number(name) or 0
-            return self.arguments[place - 1] if 0 < place <= len(self.arguments) else None
+            index = whole_number(name) or 0
+            return self.arguments[index - 1] if 0 < index <= len(self.arguments) else None
         if name in self.arrays:
             number = whole_number(key) or 0
             if number < 0 and name not in self.keyed:

@@ -131,7 +131,7 @@ class _Parser(Lexer):
             if words[-1].text[-2:] in ("\\ ", "\\\t") and self.sign() == "\n":
                 self.notes.append(
                     f"line {words[-1].line}: a space after the \\ at the end of the line ends the command, so the "
-                    "lines below it are no part of the command"
+                    "lines below it are not part of the command"
                 )
         if self.at == start or self.sign() == "(":
             raise self.wrong("a command" if self.at == start else "a word or the end of the command")

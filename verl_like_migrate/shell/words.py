@@ -23,7 +23,7 @@ def fields(word: Word, state: State) -> list[str]:
     for text in braces(word.text):
         fragments = Expansion(state, word.line).fragments(with_home(text, state))
         if any(not fragment.is_quoted and re.search(r"[*?]", fragment.text) for fragment in fragments):
-            state.note(word.line, f"which files {text} stands for is not known; it stays as it is written")
+            state.note(word.line, f"the files that match {text} are unknown; the pattern is kept")
         found += split(fragments, state.variables.get("IFS", " \t\n"))
     return found
 
@@ -44,7 +44,7 @@ def assign(word: Word, state: State, text: str) -> None:
     try:
         key = None if key is None else expansion.key(name, key)
     except UnknownError as error:
-        state.note(word.line, f"which element {word.text} sets is not known ({error}); it is left out")
+        state.note(word.line, f"the element that {word.text} sets is unknown ({error}); it is left out")
         return
     if word.items is None:
         state.put(name, (state.element(name, key or "0") or "") + text if adds else text, key)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Several runs out of one script: options of its own, a function, loops.
+# Several runs from one script: its own options, a function, loops.
 EXTRA=()
 SEEDS="1 2"
 while [[ $# -gt 0 ]]; do
