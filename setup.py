@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 # verl_like, and its sibling packages, which are in the same wheel.
-NAMES = ("verl_like", "verl_like_graders", "verl_like_migrate")
+NAMES = ("verl_like", "verl_like_environments", "verl_like_graders", "verl_like_migrate")
 PACKAGES = [pattern for name in NAMES for pattern in (name, f"{name}.*")]
 
 
@@ -21,6 +21,7 @@ setup(
     package_data={
         "verl_like": ["py.typed"],
         "verl_like_graders": ["py.typed", "README.md"],
+        "verl_like_environments": ["py.typed", "README.md"],
         "verl_like_migrate": ["py.typed", "README.md", "keys/*.yaml"],
         **{name: ["*.yaml"] for name in conf_packages()},
     },
