@@ -24,9 +24,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from verl_like.config.defaults import defaults_tree
 from verl_like.config.files import load_file
 from verl_like.config.folders import conf_dir, group_dirs
-from verl_like.config.hidden import holds_mask, kept_beside, masked_options
+from verl_like.config.hidden import holds_mask, masked_options, unmasked_secrets
 from verl_like.config.interpolations import refuse_swollen
 from verl_like.config.options import Option, option_at, options, sections, set_default, wrong_values
 from verl_like.config.overrides import read_words
@@ -85,11 +86,11 @@ def compose_run(run: Path, overrides: list[str]) -> Composed:
     """
     recorded = run / RECORDED
     if not recorded.exists():
-        raise ValueError(f"{run} is no run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1.")
+        raise ValueError(f"{run} is not a run folder: {recorded} is missing. Give e.g. outputs/arithmetic/grpo-seed1.")
     if (reason := damage_of_file(recorded)) is not None:
         raise ValueError(
-            f"{recorded} is damaged: {reason}. Put a whole copy there; or give the run's own command with "
-            f"trainer.resume={run / 'checkpoints'}/step_N, its newest checkpoint, which writes it anew."
+            f"{recorded} is damaged: {reason}. Replace it with an intact copy, or give the run's own command "
+            f"with trainer.resume={run / 'checkpoints'}/step_N, its newest checkpoint, which writes the file again."
         )
     return compose(str(recorded), overrides)
 
@@ -137,14 +138,14 @@ def _read(
             line = read_words(overrides, options_of=lambda group: _options(group, recipe))
             layers = _layers(loader, recipe, [*map(_searchpath, _folders(recipe)[1:]), *line.groups], problems)
         problems += [*_shadowed_choices(line.groups, layers), *line.problems]
-        tree, set_values = OmegaConf.structured(Config), dict[str, Any]()
+        tree, set_values = defaults_tree(), dict[str, Any]()
         origins = dict.fromkeys(options(), DEFAULT)
         for layer in layers:
             for name, value in layer.values.items():
                 problems += _put(tree, name, value, layer.origin)
                 set_values[name] = value
                 origins[name] = layer.origin
-        kept = {} if recipe is None else kept_beside(recipe)
+        kept = {} if recipe is None else unmasked_secrets(recipe)
         hidden = [(name, value, str(recipe)) for name, value in kept.items() if holds_mask(set_values.get(name))]
         for name, given, origin in (
             *hidden,
@@ -196,12 +197,12 @@ def _recipe_path(config_file: str | None) -> Path | None:
     if path.is_file() and path.suffix in (".yaml", ".yml"):
         if path.stem == SHIPPED and _begins_with_shipped(path):
             raise ValueError(
-                f"{config_file} begins with /{SHIPPED}, which is the shipped configuration, and is called {SHIPPED} "
-                "itself. Give it another name."
+                f"{config_file} extends /{SHIPPED}, the shipped configuration, and is itself called {SHIPPED}. "
+                "Give it another name."
             )
         return path.resolve()
     if path.suffix in SCRIPTS:
-        raise ValueError(f"{config_file} is no recipe, which is a .yaml file.{_migration(config_file)}")
+        raise ValueError(f"{config_file} is not a recipe; expected a .yaml file.{_migration(config_file)}")
     if path.is_file():
         raise ValueError(f"the configuration file is {config_file}, but must be a .yaml file.")
     if (path / "config.yaml").is_file():
@@ -320,9 +321,7 @@ def _leaves(tree: Any, name: str, origin: str, problems: list[str]) -> Iterator[
     """Yield (name, value) of each option that ``tree`` sets at ``name``; unknown names and wrong types are problems."""
     if name in sections() or not name:
         if not isinstance(tree, dict):
-            problems.append(
-                f"{name} is {tree!r} ({origin}), but is a section with keys of its own, e.g. {_example(name)}."
-            )
+            problems.append(f"{name} is {tree!r} ({origin}), but is a section; set its keys, e.g. {_example(name)}.")
             return
         for key, value in tree.items():
             yield from _leaves(value, f"{name}.{key}" if name else str(key), origin, problems)

@@ -11,7 +11,7 @@ def conf_dir() -> Path:
     for folder in (package / "conf", package.parent / "conf"):
         if (folder / "config.yaml").is_file():
             return folder
-    raise FileNotFoundError(f"found no conf/config.yaml inside or beside {package}; reinstall verl_like")
+    raise FileNotFoundError(f"found no conf/config.yaml inside or next to {package}; reinstall verl_like")
 
 
 def group_dirs() -> list[Path]:

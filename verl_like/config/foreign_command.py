@@ -31,7 +31,7 @@ def read_command(
         log.info(note)
     composed, problems = read(None, [], settings=found.settings)
     if left_out := only_on_gpus(composed.config) & found.translated:
-        log.info("there is no GPU here, so these are left out: %s.", ", ".join(sorted(left_out)))
+        log.info("this machine has no GPU, so these settings are dropped: %s.", ", ".join(sorted(left_out)))
         composed, problems = read(None, [], settings=[each for each in found.settings if each[0] not in left_out])
     return composed, [*found.problems, *problems]
 
@@ -62,10 +62,10 @@ def write_recipe(
     if out.is_dir():
         raise ValueError(f"--out is {out}, which is a folder; expected the name of a YAML file.")
     if out.exists() and out.read_text() != found.text:
-        raise ValueError(f"{out} is there already and says something else. Choose another with --out.")
+        raise ValueError(f"{out} exists with other content. Choose another file with --out.")
     with writing(out, option="--out"):
         out.write_text(found.text)
     run = f"It cannot be run: {found.why_not_run}" if found.why_not_run else f"Run:    verl-like train {out}"
     missing = found.num_problems
-    end = f"\n{missing} settings cannot be had here: see the recipe's first lines." if missing else ""
+    end = f"\n{missing} settings have no equivalent here: see the recipe's first lines." if missing else ""
     return f"{found.report}\nRecipe: {out}\n{run}{end}", int(missing > 0)

@@ -10,7 +10,7 @@ import yaml
 
 from verl_like.config.options import options, value_of
 from verl_like.config.schema import Config
-from verl_like.config.yaml_text import load
+from verl_like.config.yaml_text import load, load_again
 from verl_like.masking import MASK, masked
 
 NAME = ".secrets.yaml"  # hidden, so that it is not copied to a remote folder
@@ -21,7 +21,7 @@ def without_secrets(text: str) -> tuple[str, dict[str, Any]]:
 
     The text is unchanged if there are none.
     """
-    tree = yaml.safe_load(text)
+    tree = load_again(text)
     found: dict[str, Any] = {}
     for name in options():
         *sections, leaf = name.split(".")
@@ -36,7 +36,7 @@ def without_secrets(text: str) -> tuple[str, dict[str, Any]]:
     return head + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=1000), found
 
 
-def kept_beside(recipe: Path) -> dict[str, Any]:
+def unmasked_secrets(recipe: Path) -> dict[str, Any]:
     """Return {option: value} of the secrets that a run's ``config.yaml`` masks; empty for any other file."""
     file = recipe.with_name(NAME)
     if recipe.name != "config.yaml" or not file.is_file():
@@ -50,8 +50,8 @@ def masked_options(config: Config, origins: Mapping[str, str]) -> Iterator[str]:
     for name in options():
         if holds_mask(value_of(config, name)):
             yield (
-                f"{name} holds {MASK} in place of a secret ({origins[name]}). Give the secret again: {name}=..., or "
-                "better the name of a variable that holds it."
+                f"{name} holds {MASK} instead of a secret ({origins[name]}). Give the secret again: {name}=..., or "
+                "better the name of a variable that contains it."
             )
 
 

@@ -27,8 +27,8 @@ def refuse_swollen(values: Mapping[str, Any]) -> None:
         references, characters = _size(key, values, known)
         if references > MOST_REFERENCES or characters > MOST_CHARACTERS:
             raise ValueError(
-                f"{key} refers to others that refer to others, more than {MOST_REFERENCES:,} times or for more than "
-                f"{MOST_CHARACTERS:,} characters in all. Write the value in its place."
+                f"{key} refers to values that refer to others, with more than {MOST_REFERENCES:,} references or "
+                f"{MOST_CHARACTERS:,} characters in total. Write the value instead of the reference."
             )
 
 

@@ -101,8 +101,8 @@ def _read_plainly(word: str, error: str, line: CommandLine, options_of: Callable
     option = option_at(match[1]) if match else None
     if not match or not equals or (option is not None and option.kind not in (str, list, dict)):
         line.problems.append(
-            f"cannot read the override {word:.200}: {error}. Write key=value, and quote what has brackets, commas or "
-            "quotes: 'key=\"[a]\"'."
+            f"cannot read the override {word:.200}: {error}. Write key=value, and quote values with brackets, commas "
+            "or quotes: 'key=\"[a]\"'."
         )
         return
     name = match[1]

@@ -20,7 +20,7 @@ HEAD = (
     "# Every option\n\n"
     "Made from the schema (`verl_like/config/schema/`) by `python -m verl_like.config.page > docs/config.md`. An\n"
     "option is set on the command line (`rollout.n=16`) or in a recipe; `verl-like help rollout` prints a section of\n"
-    "this page, and `verl-like config recipes/arithmetic/grpo.yaml` who set what.\n"
+    "this page, and `verl-like config recipes/arithmetic/grpo.yaml` prints the origin of each value.\n"
 )
 
 
@@ -74,7 +74,7 @@ def _tables() -> Iterator[str]:
     for name, option in options().items():
         if name.rpartition(".")[0] != section:
             section = name.rpartition(".")[0]
-            yield f"\n## {section}\n\n| option | default | takes | what it is |\n|---|---|---|---|\n"
+            yield f"\n## {section}\n\n| option | default | values | description |\n|---|---|---|---|\n"
         takes, default = _takes(option).strip()[1:-1].replace("|", "\\|"), _default(option).replace("|", "\\|")
         yield f"| `{name}` | `{default}` | {takes} | {option.doc.replace('|', chr(92) + '|')} |\n"
 

@@ -70,6 +70,7 @@ _EVAL = (
     "actor.sequence_parallel_size",
     "actor.max_tokens_per_micro_batch",
     *_ENGINE,
+    "environment",
     "reward",
     *_FOLDER,
     "trainer.val_only",  # set by these commands themselves
@@ -107,6 +108,7 @@ READ: dict[str, tuple[str, ...]] = {
     ),
     "eval": _EVAL,
     "generate": _EVAL,
+    "play": (*_EVAL, "data.train_files"),
 }
 
 

@@ -113,9 +113,9 @@ def damage_of(content: bytes) -> str | None:
         text = content.decode()
         sections = load(text)
     except UnicodeDecodeError:
-        return "it is no text"
+        return "it is not text"
     except yaml.YAMLError as error:
-        return f"it is no YAML: {' '.join(str(error).split())}"
+        return f"it is not YAML: {' '.join(str(error).split())}"
     if not isinstance(sections, dict):
         return "it is empty" if sections is None else "it has no sections"
     found = _NUM_LINES.search(text)

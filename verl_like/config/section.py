@@ -27,8 +27,8 @@ class Section:
             kind = known[name]
             if kind is not None and not isinstance(value, kind):
                 raise ValueError(
-                    f"{name} is set to a {type(value).__name__}, but is a section with fields of its own. Set these "
-                    f"instead, e.g. .{name}.{next(iter(_fields(kind)))} = ..."
+                    f"{name} is set to a {type(value).__name__}, but is a section. Set its fields instead, e.g. "
+                    f".{name}.{next(iter(_fields(kind)))} = ..."
                 )
             object.__setattr__(self, name, value)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 CUTOFF = 0.75  # similarity of two names; below it, suggestions are wrong more often than right
-# Common words for an option, which win over options with similar spelling.
-SAID = {
+# Common words for an option; they win over options with similar spelling.
+COMMON_WORDS = {
     "batch_size": "data.train_batch_size",
     "epochs": "trainer.total_epochs",
     "eval_steps": "trainer.test_freq",
@@ -36,7 +36,7 @@ def suggestion(found: str, known: Iterable[str], *, cutoff: float = CUTOFF) -> s
 
     known = list(known)
     section, _, leaf = found.rpartition(".")
-    meant = SAID.get(leaf, "")
+    meant = COMMON_WORDS.get(leaf, "")
     for name in (meant, meant.rpartition(".")[2]):  # the second form matches the fields of a section
         if leaf not in known and name in known:
             return f"; did you mean {name}?"

@@ -43,7 +43,7 @@ def from_file(path: Path, name: str, *, option: str, kind: type | None = None) -
     functions = sorted(key for key, item in vars(module).items() if inspect.isfunction(item))
     if name not in vars(module):
         raise ValueError(
-            f"{spec}: {path} defines no {name!r}; its functions are {functions}. Correct the name behind the colon."
+            f"{spec}: {path} defines no {name!r}; its functions are {functions}. Correct the name after the colon."
         )
     found = vars(module)[name]
     if not callable(found) and not (kind is not None and isinstance(found, kind)):
@@ -57,7 +57,9 @@ def given_again(path: Path, option: str) -> str:
     """Return the remedy for a missing file of :data:`FROM_PYTHON`; empty for other files."""
     if path.parent.name != FROM_PYTHON:
         return ""
-    return f"It held what a script or a notebook gave for {option}: give the same again there, or name another file."
+    return (
+        f"It held the value that a script or notebook passed for {option}: pass the same value again, or name a file."
+    )
 
 
 def _imported(path: Path, spec: str) -> Any:
@@ -89,9 +91,9 @@ def error_text(error: BaseException) -> str:
     chain = traceback.TracebackException.from_exception(error, compact=True)
     if type(error) is ValueError and all(any(_is_in(frame, folder) for folder in OURS) for frame in chain.stack):
         return clipped(str(error), MAX_CHARS)
-    # Wrong parameters fail in the call, wrong syntax in the import: the message says all, so no frames are needed.
-    is_theirs = isinstance(error, SyntaxError) or (bool(chain.stack) and chain.stack[-1].name == "__call__")
-    if not _without_callers(chain).stack and not is_theirs:
+    # Wrong parameters fail in the call, wrong syntax in the import: the message is complete without frames.
+    is_of_user = isinstance(error, SyntaxError) or (bool(chain.stack) and chain.stack[-1].name == "__call__")
+    if not _without_callers(chain).stack and not is_of_user:
         chain = traceback.TracebackException.from_exception(error, limit=-MAX_OWN_FRAMES, compact=True)
     text = clipped("".join(chain.format()).rstrip(), MAX_CHARS)
     lines = [line for line in text.splitlines() if not line.startswith("Traceback (most")]
@@ -107,7 +109,7 @@ def safe_error_text(error: BaseException, as_text: Callable[[BaseException], str
     except BaseException as broken:  # noqa: BLE001 (an error's text, cause and frames may be anything)
         # Not type(error).__name__, which a metaclass may replace.
         names = [type.__dict__["__name__"].__get__(type(each)) for each in (error, broken)]
-        return f"{names[0]}, whose text cannot be told: making it raised {names[1]}"
+        return f"{names[0]}, whose text is unavailable: formatting it raised {names[1]}"
 
 
 def plain_text(value: object) -> str:
@@ -124,7 +126,7 @@ def clipped(text: str, max_chars: int) -> str:
 
 def _without_callers(chain: traceback.TracebackException) -> traceback.TracebackException:
     """Remove the frames that load and call functions from an error and its causes."""
-    kept = [frame for frame in chain.stack if not any(_is_in(frame, place) for place in CALLERS)]
+    kept = [frame for frame in chain.stack if not any(_is_in(frame, prefix) for prefix in CALLERS)]
     chain.stack = traceback.StackSummary.from_list(kept)
     for cause in (chain.__cause__, chain.__context__):
         if cause is not None:
@@ -132,5 +134,5 @@ def _without_callers(chain: traceback.TracebackException) -> traceback.Traceback
     return chain
 
 
-def _is_in(frame: traceback.FrameSummary, place: str) -> bool:
-    return frame.filename.startswith(place)
+def _is_in(frame: traceback.FrameSummary, prefix: str) -> bool:
+    return frame.filename.startswith(prefix)

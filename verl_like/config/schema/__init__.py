@@ -11,6 +11,7 @@ from verl_like.config.schema.algorithm import AlgorithmConfig, CorrectionConfig
 from verl_like.config.schema.cluster import ClusterConfig
 from verl_like.config.schema.critic import CriticConfig
 from verl_like.config.schema.data import CURRICULUM, CurriculumConfig, DataConfig
+from verl_like.config.schema.environment import EnvironmentConfig
 from verl_like.config.schema.fsdp import FsdpConfig
 from verl_like.config.schema.model import LoraConfig, ModelConfig
 from verl_like.config.schema.optim import OptimConfig
@@ -30,6 +31,7 @@ __all__ = [
     "CriticConfig",
     "CurriculumConfig",
     "DataConfig",
+    "EnvironmentConfig",
     "FsdpConfig",
     "JudgeConfig",
     "LoraConfig",

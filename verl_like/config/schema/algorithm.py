@@ -69,7 +69,13 @@ class AlgorithmConfig(Section):
     gamma: float = fraction(1.0, "Discount per token (gae, reinforce, reinforce_plus_plus).")
     lam: float = fraction(1.0, "Lambda of generalised advantage estimation (gae).")
     divide_by_std: bool = option(
-        True, "grpo, grpo_passk and gdpo divide by the group's standard deviation; false makes grpo Dr. GRPO."
+        True,
+        "grpo, grpo_passk, gdpo, gigpo and turn_credit divide by the group's standard deviation; false makes grpo Dr. "
+        "GRPO.",
+    )
+    turn_gamma: float = fraction(0.95, "Discount per turn of an episode (gigpo, turn_credit).")
+    turn_weight: float = non_negative(
+        1.0, "Weight of a turn's own advantage in addition to its episode's (gigpo, turn_credit)."
     )
     reward_components: dict[str, float] = option(
         {},

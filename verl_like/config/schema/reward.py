@@ -9,6 +9,8 @@ from verl_like.config.schema.fields import fraction, micro_batch_tokens, non_neg
 from verl_like.config.schema.fsdp import FsdpConfig
 from verl_like.config.section import Section
 
+ENVIRONMENT = "environment"  # value of reward.function: the environment alone gives rewards
+
 
 def _is_on_failure(text: str) -> bool:
     kind, _, number = text.partition(":")
@@ -73,7 +75,9 @@ class JudgeConfig(Section):
 @dataclass(kw_only=True)
 class RewardConfig(Section):
     function: str = option(
-        "", "`path/to/file.py:name` of a scorer, or a built-in's name; empty chooses per row by data_source."
+        "",
+        "`path/to/file.py:name` of a scorer, or a built-in's name; empty chooses per row by data_source, or leaves it "
+        "to environment.path.",
     )
     function_kwargs: dict[str, Any] = option({}, "Keyword arguments passed to the function with each sample.")
     functions: dict[str, Any] = option(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verl_like.config.schema.actor import ActorConfig
 from verl_like.config.schema.algorithm import AlgorithmConfig
 from verl_like.config.schema.cluster import ClusterConfig
 from verl_like.config.schema.critic import CriticConfig
 from verl_like.config.schema.data import DataConfig
+from verl_like.config.schema.environment import EnvironmentConfig
 from verl_like.config.schema.fields import option
 from verl_like.config.schema.model import ModelConfig
 from verl_like.config.schema.ref import RefConfig
-from verl_like.config.schema.reward import RewardConfig
+from verl_like.config.schema.reward import ENVIRONMENT, RewardConfig
 from verl_like.config.schema.rollout import RolloutConfig
 from verl_like.config.schema.trainer import TrainerConfig
 from verl_like.config.section import Section
@@ -26,6 +27,7 @@ class Config(Section):
     model: ModelConfig = option(ModelConfig, "The actor's model.")
     actor: ActorConfig = option(ActorConfig, "The policy that learns.")
     rollout: RolloutConfig = option(RolloutConfig, "Generation.")
+    environment: EnvironmentConfig = option(EnvironmentConfig, "Episodes of several turns.")
     ref: RefConfig = option(RefConfig, "The frozen reference.")
     critic: CriticConfig = option(CriticConfig, "The value model.")
     reward: RewardConfig = option(RewardConfig, "Scoring.")
@@ -37,6 +39,23 @@ class Config(Section):
     def validates(self) -> bool:
         """Whether the run validates: there are validation rows, and ``val_before_train`` or ``test_freq`` is on."""
         return bool(self.data.val_files) and (self.trainer.val_before_train or self.trainer.test_freq > 0)
+
+    @property
+    def scoring(self) -> RewardConfig:
+        """The reward section; without a reward function, an environment is the only scorer."""
+        is_alone = self.environment.path and not (self.reward.function or self.reward.functions)
+        return replace(self.reward, function=ENVIRONMENT) if is_alone else self.reward
+
+    @property
+    def needs_ground_truth(self) -> bool:
+        """Whether rows need a ground truth: something other than an environment scores them."""
+        others = self.reward.functions or self.reward.model.path or self.reward.judge.path
+        return self.scoring.function != ENVIRONMENT or bool(others)
+
+    @property
+    def episode_tokens(self) -> int:
+        """Largest number of tokens of an episode after its first prompt."""
+        return self.environment.max_episode_tokens or self.data.max_response_length
 
     @property
     def ref_is_actor(self) -> bool:
