@@ -1,0 +1,1 @@
+"""Multi-turn episodes: environments, tools and agents. Imports neither Ray nor vLLM."""
