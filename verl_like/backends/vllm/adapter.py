@@ -30,7 +30,7 @@ class EngineAdapter:
     def __init__(self, config: PreTrainedConfig, model: ModelConfig, run_id: str) -> None:
         self._run_id = run_id
         self._adapters = adapters_of(config, model)
-        rank = min(room for room in get_args(MaxLoRARanks) if room >= model.lora.rank)  # higher ranks are refused
+        rank = min(rank for rank in get_args(MaxLoRARanks) if rank >= model.lora.rank)  # higher ranks are refused
         self.arguments = {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank, "load_format": "auto"}
         self.shapes = self._adapters.shapes()
         self.request = LoRARequest(_NAME, _ID, "loaded already")

@@ -71,13 +71,13 @@ def check_engine(engine: LLMEngine, *, device: str, tensor_parallel_size: int) -
     if broken:
         found = "; ".join(f"{each.what} ({each.why})" for each in broken)
         raise RuntimeError(
-            f"vLLM {vllm.__version__} built an engine that the adapter cannot use; not so: {found}. Install the "
-            "version that the lock file in requirements/ names, and take out what rollout.engine_kwargs or VLLM_* "
-            "variables change of it."
+            f"vLLM {vllm.__version__} built an engine that the adapter cannot use; these assumptions do not hold: "
+            f"{found}. Install the version in the lock file in requirements/, and remove the settings of "
+            "rollout.engine_kwargs or VLLM_* variables that change it."
         )
 
 
-def _seeds_are_whole(parts: Parts) -> bool:
+def _seeds_have_64_bits(parts: Parts) -> bool:
     return bool(parts.runner.sampler.sampling_states.seeds.np.dtype.itemsize == 8)
 
 
@@ -105,22 +105,22 @@ def _takes_iterator(parts: Parts) -> bool:
 EVERYWHERE: tuple[Assumption, ...] = (
     Assumption(
         "log-probs are those after temperature, top-k and top-p",
-        "others are not the policy's",
+        "other log-probs are not the policy's",
         lambda parts: bool(parts.runner.sampler.logprobs_mode == "processed_logprobs"),
     ),
-    Assumption("weights can be handed over one by one", "sync hands them so", _takes_iterator),
+    Assumption("weights can be loaded one by one", "a sync streams them", _takes_iterator),
     Assumption(
-        "a step ends before the next is planned, or one is planned ahead",
-        "drain finishes what is planned, and no more",
+        "at most one step is planned ahead",
+        "drain finishes only planned steps",
         lambda parts: (
             (parts.core.batch_queue is None) == (parts.core.batch_queue_size == 1)
             and bool(parts.core.batch_queue_size <= 2)
         ),
     ),
-    Assumption("an engine's ranks are neighbours", "rollout spreads rows so", _is_own_group),
+    Assumption("an engine's ranks are consecutive", "the rollout assigns rows that way", _is_own_group),
     Assumption(
-        "engines do not know of each other",
-        "each has requests of its own",
+        "engines are independent of each other",
+        "each has its own requests",
         lambda parts: parts.engine.dp_group is None and parts.config.parallel_config.data_parallel_size == 1,
     ),
     Assumption(
@@ -132,29 +132,31 @@ EVERYWHERE: tuple[Assumption, ...] = (
 ON_GPU: tuple[Assumption, ...] = (
     Assumption(
         f"the model runner is {RUNNER}",
-        "the adapter was read against it; vLLM falls back to another where Triton does not work",
+        "the adapter was checked against it; vLLM falls back to another where Triton does not work",
         lambda parts: type(parts.runner).__module__ == RUNNER,
     ),
-    Assumption("seeds have 64 bits", "samples would repeat", _seeds_are_whole),
+    Assumption("seeds have 64 bits", "samples would repeat", _seeds_have_64_bits),
     Assumption(
-        "there is no speculation",
-        "its log-probs and steps are others",
+        "speculative decoding is off",
+        "it changes log-probs and steps",
         lambda parts: parts.config.speculative_config is None,
     ),
     Assumption(
-        "weights and cache sleep and wake apart",
-        "memory is given to the trainer so",
+        "weights and cache sleep and wake separately",
+        "the trainer uses their memory at different times",
         lambda parts: bool(parts.config.model_config.enable_sleep_mode) and _tags(parts),
     ),
     Assumption(
         "the cache need not be zeroed after a wake",
-        "it is not",
+        "the adapter does not zero it",
         lambda parts: not parts.core.scheduler.needs_kv_cache_zeroing,
     ),
-    Assumption("NCCL alone sums over ranks", "others number GPUs that this process does not see", _sums_by_nccl),
+    Assumption(
+        "only NCCL sums over ranks", "other all-reduces number GPUs that this process does not see", _sums_by_nccl
+    ),
     Assumption(
         "the engine is on this process's one GPU",
-        "weights are handed over on it",
+        "a sync delivers weights on it",
         lambda parts: torch.device(parts.worker.device) == torch.device("cuda", 0),
     ),
 )

@@ -78,7 +78,7 @@ class VllmEngine(SyncedEngine):
             vocab_size=folder.vocab_size,
         )
         self._device = device
-        self._end_token_ids, self._max_num_seqs = folder.end_token_ids, rollout.max_num_seqs
+        self.end_token_ids, self._max_num_seqs = frozenset(folder.end_token_ids), rollout.max_num_seqs
         self._internal_ids: dict[str, str] = {}  # our id -> vLLM's id, of unfinished requests
         arguments = engine_arguments(
             model_path=model_path,
@@ -96,13 +96,15 @@ class VllmEngine(SyncedEngine):
         )
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
-        is_counted = device == "cpu" and CountedSampling.is_there()
+        is_counted = device == "cpu" and CountedSampling.is_available()
         self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
         built = internals.model_runner(self._engine).get_model()
         self._folder = folder
         is_packed = device == "cpu" and self._adapter is None and PackedWeights.fit(built) and not converts(folder)
         self._packed = PackedWeights(built) if is_packed else None
-        self._left_out = internals.unknown_names([name for tied in folder.tied_names.values() for name in tied], built)
+        self._unknown_names = internals.unknown_names(
+            [name for tied in folder.tied_names.values() for name in tied], built
+        )
         cache = self._engine.vllm_config.cache_config
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
 
@@ -122,22 +124,22 @@ class VllmEngine(SyncedEngine):
         with self._eager():
             outputs = self._engine.step()
         finished = [self._finished(output) for output in outputs]
-        self._note(waiting, num_finished=len(finished))
-        self._rest()
+        self._record_usage(waiting, num_finished=len(finished))
+        self._drain_if_idle()
         return finished
 
-    def _note(self, waiting: int, *, num_finished: int) -> None:
+    def _record_usage(self, waiting: int, *, num_finished: int) -> None:
         """Record queue usage after a step; ``waiting`` is the queue's length before it, and the queue grows only by
         preemption.
         """
         running, still_waiting = internals.queues(self._engine)
-        self.usage.see(running=running + num_finished, waiting=still_waiting)
+        self.usage.record(running=running + num_finished, waiting=still_waiting)
         self.usage.preemptions += max(still_waiting - waiting, 0)
 
     def has_unfinished(self) -> bool:
         return bool(self._internal_ids)
 
-    def room(self) -> int:
+    def num_free_slots(self) -> int:
         running, waiting = internals.queues(self._engine)
         return 0 if waiting else self._max_num_seqs - running
 
@@ -152,10 +154,10 @@ class VllmEngine(SyncedEngine):
                 Finished(request_id=request_id, response_ids=token_ids, log_probs=log_probs, finish_reason="abort")
             )
         self._engine.abort_request([self._internal_ids.pop(request_id) for request_id in running], internal=True)
-        self._rest()
+        self._drain_if_idle()
         return aborted
 
-    def _rest(self) -> None:
+    def _drain_if_idle(self) -> None:
         if not self._internal_ids:
             internals.drain(self._engine)
 
@@ -163,9 +165,9 @@ class VllmEngine(SyncedEngine):
         if self._adapter is not None:
             self._adapter.load(self._engine, weights)
             return
-        taken = as_in_files(self._folder, (each for each in weights if each[0] not in self._left_out))
+        taken = as_in_files(self._folder, (each for each in weights if each[0] not in self._unknown_names))
         if self._packed is not None:
-            self._packed.load(taken, num_weights=len(self._weight_shapes) - len(self._left_out))
+            self._packed.load(taken, num_weights=len(self._weight_shapes) - len(self._unknown_names))
         else:
             if self._device == "cpu":
                 internals.forget_expert_kernels(internals.model_runner(self._engine).get_model())
@@ -199,7 +201,7 @@ class VllmEngine(SyncedEngine):
     def _log_probs(self, internal_id: str, num_tokens: int, reported: FlatLogprobs | None) -> list[float]:
         """Return the log-probs of a request's tokens, in nats; the request ends."""
         if reported is None:
-            assert self._counted is not None, "vLLM was asked for no log-probs, and nobody else has any"
+            assert self._counted is not None, "vLLM reported no log-probs, and no sampler of ours recorded any"
             return self._counted.taken(internal_id, num_tokens)
         return internals.sampled_log_probs(reported, num_tokens)
 
@@ -215,7 +217,7 @@ class VllmEngine(SyncedEngine):
             extra_args={SEED: seed} if is_counted else None,
             # End tokens are set by us, so that every backend ends on the same ones.
             ignore_eos=True,
-            stop_token_ids=[] if sampling.ignore_eos else self._end_token_ids,
+            stop_token_ids=[] if sampling.ignore_eos else sorted(self.end_token_ids),
             logprobs=None if is_counted else 0,
             flat_logprobs=True,
             detokenize=False,
@@ -235,6 +237,7 @@ class VllmEngine(SyncedEngine):
             request_id=output.request_id,
             response_ids=token_ids,
             finish_reason=completion.finish_reason,
+            num_cached_tokens=output.num_cached_tokens or 0,
             log_probs=self._log_probs(internal_id, len(token_ids), completion.logprobs),
         )
 
@@ -316,17 +319,17 @@ def _constructed(
         ValueError: if vLLM refuses the arguments.
     """
     with internals.construction(device), named_by_run(run_id, device):
-        internals.inspect_here(folder.config.architectures or [])
+        internals.inspect_in_process(folder.config.architectures or [])
         try:
             return LLMEngine.from_engine_args(EngineArgs(**arguments))
-        except ValueError as error:  # it names vLLM's own arguments
+        except ValueError as error:  # its message names only vLLM's arguments
             cache = (
                 f"rollout.kv_cache_memory_gib={rollout.kv_cache_memory_gib}"
                 if device == "cpu"
                 else f"rollout.gpu_memory_utilization={rollout.gpu_memory_utilization}"
             )
             raise ValueError(
-                f"vLLM refused its configuration: {error}\nIts longest sequence is data.max_prompt_length + "
+                f"vLLM rejected its configuration: {error}\nIts longest sequence is data.max_prompt_length + "
                 f"data.max_response_length={max_model_len}; its cache is set by {cache}."
             ) from error
 
@@ -351,5 +354,5 @@ def _check_process(tensor_parallel_size: int) -> None:
     assert dist.is_initialized(), "torch.distributed must be initialised before the engine is built"
     num_workers = dist.get_world_size()
     assert num_workers % tensor_parallel_size == 0, (
-        f"{num_workers} workers cannot be cut into engines of {tensor_parallel_size}"
+        f"{num_workers} workers cannot be divided into engines of {tensor_parallel_size}"
     )

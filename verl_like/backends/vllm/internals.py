@@ -64,8 +64,8 @@ def check_head_size(config: PretrainedConfig, device: str) -> None:
         )
 
 
-def inspect_here(architectures: Iterable[str]) -> None:
-    """Make vLLM inspect these models' classes in this process, which is going to run one of them.
+def inspect_in_process(architectures: Iterable[str]) -> None:
+    """Make vLLM inspect these models' classes in this process, which runs one of them.
 
     By default vLLM starts another process for that, which imports all of vLLM once more, so that a process that will
     fork has no CUDA context. It keeps the result in its cache folder, so on a new machine every worker started one
@@ -111,7 +111,7 @@ def drain(engine: LLMEngine) -> None:
         if not core.batch_queue:
             return
         engine.step()
-    raise AssertionError(f"{len(core.batch_queue)} steps of vLLM are still under way although no request is")
+    raise AssertionError(f"{len(core.batch_queue)} steps of vLLM are still in progress although no request is")
 
 
 def leave_process_group(engine: LLMEngine) -> None:

@@ -36,6 +36,6 @@ def check_kernels() -> None:
                 reasons[f"vllm.{name}"] = str(error)
     found = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or f"vLLM {vllm.__version__} has none"
     raise ValueError(
-        f"vLLM's kernels cannot be loaded ({found}), and without them it generates nothing. `verl-like doctor` says "
+        f"vLLM's kernels cannot be loaded ({found}), and it cannot generate without them. `verl-like doctor` reports "
         "what is missing on this machine; rollout.backend=hf generates without vLLM, slowly."
     )

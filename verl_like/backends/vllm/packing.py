@@ -30,7 +30,7 @@ class PackedWeights:
     """
 
     def __init__(self, model: Any) -> None:  # a module with attributes of vLLM
-        assert self.fit(model), "vLLM does more to this model's weights than is done here"
+        assert self.fit(model), "vLLM transforms this model's weights in ways that this class does not"
         self._model = model
         self._linears = [layer for layer in model.modules() if _method(layer) is UnquantizedLinearMethod]
         self._embeddings = [layer for layer in model.modules() if _method(layer) is UnquantizedEmbeddingMethod]
@@ -63,7 +63,7 @@ class PackedWeights:
             layer.cpu_linear = _packing(layer)
 
     def _open(self, layer: Any, seen: Counter[Any]) -> None:
-        """Give it a parameter of the right shape, without memory until its first part arrives."""
+        """Give the layer a parameter of the right shape, without memory until its first part arrives."""
         blank = _blank(layer)
         fill = inspect.unwrap(blank.weight_loader)  # vLLM's own reload would have left it wrapped
 
@@ -82,15 +82,15 @@ class PackedWeights:
 
 
 class _Counted:
-    """Yields things and counts them."""
+    """Yields items and counts them."""
 
-    def __init__(self, things: Iterable[Any]) -> None:
-        self._things, self.number = things, 0
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items, self.number = items, 0
 
     def __iter__(self) -> Iterator[Any]:
-        for thing in self._things:
+        for item in self._items:
             self.number += 1
-            yield thing
+            yield item
 
 
 def _method(layer: Any) -> type | None:

@@ -51,7 +51,7 @@ class CountedSampling:
         runner.sampler.topk_topp_sampler.forward = self._sample
 
     @staticmethod
-    def is_there() -> bool:
+    def is_available() -> bool:
         """Return whether this vLLM has the kernel."""
         return hasattr(torch.ops._C, "fused_gumbel_argmax")
 

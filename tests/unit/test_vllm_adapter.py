@@ -1,0 +1,164 @@
+"""The adapter to vLLM without an engine: what it asks of one, checks before it builds one, and draws for a request.
+
+The tests are in one file because importing vLLM takes five seconds: one process imports it, and only for these tests.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def module(name: str) -> Any:
+    return pytest.importorskip(f"verl_like.backends.vllm.{name}", reason="vLLM is not installed")
+
+
+@pytest.fixture(scope="module")
+def assumptions() -> Any:
+    return module("assumptions")
+
+
+@pytest.fixture(scope="module")
+def internals() -> Any:
+    return module("internals")
+
+
+@pytest.fixture(scope="module")
+def sampling() -> Any:
+    return module("sampling")
+
+
+class Runner:
+    __module__ = "vllm.v1.worker.gpu.model_runner"
+
+    def __init__(self) -> None:
+        seeds = SimpleNamespace(np=SimpleNamespace(dtype=SimpleNamespace(itemsize=8)))
+        states = SimpleNamespace(seeds=seeds)
+        self.sampler = SimpleNamespace(logprobs_mode="processed_logprobs", sampling_states=states)
+
+    def reload_weights(self, weights_iterator: object = None) -> None: ...
+
+
+def engine() -> Any:
+    """One that holds all that is asked."""
+    worker = SimpleNamespace(model_runner=Runner(), device="cuda:0")
+    scheduler = SimpleNamespace(defer_block_free=False, needs_kv_cache_zeroing=False)
+    core = SimpleNamespace(batch_queue=[], batch_queue_size=2, scheduler=scheduler)
+    config = SimpleNamespace(
+        parallel_config=SimpleNamespace(data_parallel_size=1),
+        speculative_config=None,
+        model_config=SimpleNamespace(enable_sleep_mode=True),
+    )
+    return SimpleNamespace(
+        vllm_config=config,
+        dp_group=None,
+        engine_core=SimpleNamespace(engine_core=core),
+        model_executor=SimpleNamespace(driver_worker=SimpleNamespace(worker=worker)),
+    )
+
+
+@pytest.fixture
+def one_rank(assumptions: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Of one rank; what sums over ranks is returned, to be changed."""
+    communicator = SimpleNamespace(ca_comm=None, fi_ar_comm=None, symm_mem_comm=None)
+    group = SimpleNamespace(ranks=[0], device_communicator=communicator)
+    monkeypatch.setattr(assumptions.parallel_state, "get_tp_group", lambda: group)
+    monkeypatch.setattr(assumptions.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(assumptions, "_tags", lambda parts: True)
+    return communicator
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_an_engine_that_holds_everything_is_taken(assumptions: Any) -> None:
+    assumptions.check_engine(engine(), device="cuda", tensor_parallel_size=1)
+
+
+def broken_runner(engine: Any) -> None:
+    engine.model_executor.driver_worker.worker.model_runner.__class__ = type(
+        "Runner", (Runner,), {"__module__": "vllm.v1.worker.gpu_model_runner"}
+    )
+
+
+def broken_log_probs(engine: Any) -> None:
+    engine.model_executor.driver_worker.worker.model_runner.sampler.logprobs_mode = "raw_logprobs"
+
+
+def broken_queue(engine: Any) -> None:
+    engine.engine_core.engine_core.batch_queue_size = 3
+
+
+def broken_zeroing(engine: Any) -> None:
+    engine.engine_core.engine_core.scheduler.needs_kv_cache_zeroing = True
+
+
+def broken_device(engine: Any) -> None:
+    engine.model_executor.driver_worker.worker.device = "cuda:1"
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize(
+    ("breaks", "reported"),
+    [
+        (broken_runner, "the model runner is vllm.v1.worker.gpu.model_runner"),
+        (broken_log_probs, "log-probs are those after temperature"),
+        (broken_queue, "at most one step is planned ahead"),
+        (broken_zeroing, "the cache need not be zeroed"),
+        (broken_device, "on this process's one GPU"),
+    ],
+)
+def test_violated_assumptions_are_reported(assumptions: Any, breaks: Any, reported: str) -> None:
+    found = engine()
+    breaks(found)
+    with pytest.raises(RuntimeError, match="that the adapter cannot use") as raised:
+        assumptions.check_engine(found, device="cuda", tensor_parallel_size=1)
+    assert reported in str(raised.value)
+    assert "lock file" in str(raised.value)
+
+
+def test_another_way_of_summing_is_reported(assumptions: Any, one_rank: SimpleNamespace) -> None:
+    one_rank.fi_ar_comm = object()
+    with pytest.raises(RuntimeError, match="only NCCL sums over ranks"):
+        assumptions.check_engine(engine(), device="cuda", tensor_parallel_size=1)
+
+
+def test_a_models_class_is_checked_without_another_process(internals: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.model_executor.models import ModelRegistry, registry
+
+    def refuse(function: object) -> None:
+        raise AssertionError("a process was asked")
+
+    monkeypatch.setattr(registry, "_run_in_subprocess", refuse)
+    monkeypatch.setattr(ModelRegistry, "models", dict(ModelRegistry.models))
+    internals.inspect_in_process(["Qwen3ForCausalLM", "OfNobodyForCausalLM"])
+    assert ModelRegistry.models["Qwen3ForCausalLM"].inspect_model_cls().is_text_generation_model
+    assert "OfNobodyForCausalLM" not in ModelRegistry.models
+
+
+# --- The hash that gives each request and position an independent draw ---
+
+
+def test_neighbouring_seeds_and_positions_have_their_own_draws(sampling: Any) -> None:
+    seeds, positions = (grid.ravel().astype(np.uint64) for grid in np.meshgrid(np.arange(1000), np.arange(1000)))
+    assert len(np.unique(sampling.row_seeds(seeds, positions))) == 1_000_000
+
+
+def test_no_request_repeats_another_one_later(sampling: Any) -> None:
+    """The weak point of counters: a seed that equals another seed one position later."""
+    positions = np.arange(1000, dtype=np.uint64)
+    streams = [sampling.row_seeds(np.full(1000, seed, np.uint64), positions) for seed in (5, 6, 5 + 0x9E3779B97F4A7C15)]
+    assert len(np.unique(np.concatenate(streams))) == 3000
+
+
+def test_every_bit_of_a_draw_is_as_often_one_as_zero(sampling: Any) -> None:
+    drawn = sampling.row_seeds(np.arange(10_000, dtype=np.uint64), np.zeros(10_000, np.uint64))
+    assert drawn.dtype == np.int64 and (drawn >= 0).all()
+    for bit in range(63):
+        assert abs(float(((drawn >> bit) & 1).mean()) - 0.5) < 0.025, f"bit {bit}"
+
+
+def test_all_63_bits_of_a_seed_count(sampling: Any) -> None:
+    seeds = np.array([0, *(1 << bit for bit in range(63))], np.uint64)
+    assert len(np.unique(sampling.row_seeds(seeds, np.zeros(64, np.uint64)))) == 64
