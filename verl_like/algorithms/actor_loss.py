@@ -86,6 +86,7 @@ class ActorLoss:
                 rollout_log_probs=columns.get("rollout_log_probs"),
                 entropy=outputs.get("entropy"),
                 covariance_rank=columns.get("covariance_rank"),
+                sequence_tokens=columns.get("episode_tokens"),
             )
         )
         kl_loss = self._kl_loss(inputs)
@@ -102,8 +103,9 @@ class ActorLoss:
             loss = loss + config.kl_loss_coef * kl_loss
             metrics["kl_loss"] = kl_loss.detach()
         if config.entropy_coef > 0:
-            assert inputs.entropy is not None, "actor.entropy_coef > 0, but the forward pass gave no entropy"
-            loss = loss - config.entropy_coef * aggregate(inputs.entropy, mask, config.loss_aggregation, totals)
+            assert inputs.entropy is not None, "actor.entropy_coef > 0, but the forward pass returned no entropy"
+            entropy = aggregate(inputs.entropy, mask, config.loss_aggregation, totals, inputs.sequence_tokens)
+            loss = loss - config.entropy_coef * entropy
             metrics["entropy"] = token_share(inputs.entropy, mask, totals)
         metrics["loss"] = loss.detach()
         return LossOutput(loss=loss, metrics={f"actor/{name}": value for name, value in metrics.items()})
@@ -122,13 +124,15 @@ class ActorLoss:
             return None
         assert inputs.ref_log_probs is not None, "actor.kl_loss_coef > 0, but the batch has no ref_log_probs"
         token_kl = kl(inputs.log_probs, inputs.ref_log_probs, config.kl_loss_type)
-        return aggregate(token_kl, inputs.response_mask, config.loss_aggregation, inputs.totals)
+        return aggregate(token_kl, inputs.response_mask, config.loss_aggregation, inputs.totals, inputs.sequence_tokens)
 
     def _corrected(self, inputs: LossInputs) -> Correction | None:
         """Return the weights for the difference between the engine and the trainer, if it is corrected."""
         if self.correction is None:
             return None
-        assert inputs.rollout_log_probs is not None, "a rollout correction, but the batch has no rollout_log_probs"
+        assert inputs.rollout_log_probs is not None, (
+            "a rollout correction is enabled, but the batch has no rollout_log_probs"
+        )
         return correction(
             inputs.old_log_probs,
             inputs.rollout_log_probs,
@@ -136,6 +140,7 @@ class ActorLoss:
             self.correction,
             totals=inputs.totals,
             mean_weight=self.mean_weight,
+            sequence_tokens=inputs.sequence_tokens,
         )
 
 

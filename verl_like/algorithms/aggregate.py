@@ -11,7 +11,9 @@ from torch import Tensor
 from verl_like.algorithms.types import BatchTotals
 
 
-def aggregate(token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals) -> Tensor:
+def aggregate(
+    token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals, sequence_tokens: Tensor | None = None
+) -> Tensor:
     """Return this micro-batch's share of the mini-batch's loss, a scalar.
 
     - ``token-mean``: the mean over all tokens of the mini-batch.
@@ -25,7 +27,9 @@ def aggregate(token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals
     Args:
         token_values: [B, T]; values outside the mask, including NaN, are ignored.
         mask: [B, T] bool.
-        totals: counts over the mini-batch. Sequences are rows with a true entry: a failed sample is not one.
+        totals: counts over the mini-batch. Sequences are rows with a true entry: a failed sample is not one. The rows
+            of an episode are one sequence, wherever they are.
+        sequence_tokens: [B] true entries in all rows of the row's sequence; None if each row is a sequence.
 
     Returns:
         Zero, attached to the graph, for a micro-batch without a valid token.
@@ -39,7 +43,8 @@ def aggregate(token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals
     if mode == "seq-mean-token-sum":
         return valid.sum() / num_sequences
     if mode == "seq-mean-token-mean":
-        return (valid.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / num_sequences
+        tokens = mask.sum(-1) if sequence_tokens is None else sequence_tokens
+        return (valid.sum(-1) / tokens.clamp(min=1)).sum() / num_sequences
     if mode == "seq-mean-token-sum-norm":
         return valid.sum() / (num_sequences * totals.max_response_tokens)
     raise ValueError(

@@ -130,6 +130,7 @@ def correction(
     *,
     totals: BatchTotals,
     mean_weight: float | None,
+    sequence_tokens: Tensor | None = None,
 ) -> Correction:
     """Return weights and rejections of one micro-batch, and its share of the mini-batch's metrics.
 
@@ -143,6 +144,9 @@ def correction(
         totals: counts over the mini-batch, of all tokens and sequences, kept or not.
         mean_weight: ``WeightSums.mean`` of the whole batch, by which ``batch_normalize`` divides. It is taken before
             rejection, so that kept tokens do not gain the weight of rejected ones.
+        sequence_tokens: [B] true entries of the mask in all rows of the row's episode, if it may have several. Weights,
+            rejections and vetoes of sequences are those of rows; a row counts in a sequence mean by its share of the
+            episode's tokens.
 
     Returns:
         Metrics, each named ``correction_...``; a token mean is over all tokens of the mini-batch, a sequence mean over
@@ -170,12 +174,13 @@ def correction(
     weights = _bounded_weights(log_weights, config)
     if config.batch_normalize:
         assert mean_weight is not None, (
-            "batch_normalize divides by the mean weight of the whole batch, which was not given"
+            "batch_normalize divides by the mean weight of the whole batch, which was not passed"
         )
         weights = weights / mean_weight  # 0 / 0 only if every weight of the batch is masked, and then none is kept
     weights = torch.where(kept, weights, 0.0)
 
-    metrics = _gap_metrics(ratios, mask, totals)
+    row_shares = 1.0 if sequence_tokens is None else mask.sum(-1).double() / sequence_tokens.clamp(min=1)
+    metrics = _gap_metrics(ratios, mask, totals, row_shares)
     metrics |= {
         _WEIGHT: token_share(weights, mask, totals),
         _WEIGHT_SQUARED: token_share(weights.square(), mask, totals),
@@ -188,7 +193,7 @@ def correction(
     if config.rejection != "off":
         metrics["correction_rejected_frac"] = token_share(is_rejected, mask, totals)
     if config.veto_threshold > 0:
-        metrics["correction_vetoed_frac"] = _sequence_share(is_vetoed, totals)
+        metrics["correction_vetoed_frac"] = _sequence_share(is_vetoed * row_shares, totals)
     return Correction(weights=weights, kept=kept, metrics=metrics)
 
 
@@ -234,7 +239,9 @@ def _is_rejected(ratios: _LogRatios, mask: Tensor, config: CorrectionConfig) -> 
     return _is_outside(statistic, config.rejection_lower, config.rejection_upper)[:, None].expand_as(mask)
 
 
-def _gap_metrics(ratios: _LogRatios, mask: Tensor, totals: BatchTotals) -> dict[str, Tensor]:
+def _gap_metrics(
+    ratios: _LogRatios, mask: Tensor, totals: BatchTotals, row_shares: Tensor | float
+) -> dict[str, Tensor]:
     """Return metrics of the difference between old and rollout, without any correction."""
     log_ppl_gap = -ratios.sequence / mask.sum(-1).clamp(min=1)
     return {
@@ -242,9 +249,9 @@ def _gap_metrics(ratios: _LogRatios, mask: Tensor, totals: BatchTotals) -> dict[
         "correction_kl_k3": token_share(kl(-ratios.token, torch.zeros_like(ratios.token), "k3"), mask, totals),
         # expm1, because w^2 - 1 is a sum of shares, and for small gaps rounding of w^2 would remove the difference.
         "correction_chi2_token": token_share(torch.expm1(2 * _clamped(ratios.token)), mask, totals),
-        "correction_chi2_sequence": _sequence_share(torch.expm1(2 * _clamped(ratios.sequence)), totals),
-        "correction_log_ppl_gap_mean": _sequence_share(log_ppl_gap, totals),
-        "correction_log_ppl_gap_abs_mean": _sequence_share(log_ppl_gap.abs(), totals),
+        "correction_chi2_sequence": _sequence_share(torch.expm1(2 * _clamped(ratios.sequence)) * row_shares, totals),
+        "correction_log_ppl_gap_mean": _sequence_share(log_ppl_gap * row_shares, totals),
+        "correction_log_ppl_gap_abs_mean": _sequence_share(log_ppl_gap.abs() * row_shares, totals),
     }
 
 

@@ -21,7 +21,7 @@ from verl_like.config.user_code import from_file
 class Imported:
     """A built-in function by its location, ``module:name``; its module is imported at the first call."""
 
-    place: str
+    location: str
 
     def __call__(self, *arguments: Any) -> Any:
         return self.function(*arguments)
@@ -29,7 +29,7 @@ class Imported:
     @property
     def function(self) -> Callable[..., Any]:
         """The function itself."""
-        module, _, name = self.place.partition(":")
+        module, _, name = self.location.partition(":")
         found: Callable[..., Any] = vars(importlib.import_module(module))[name]
         return found
 
@@ -115,23 +115,23 @@ def with_arguments(
 
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _after_two(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
     """Return the parameters after the two positional ones."""
-    taken = [each for each in parameters if each.kind in _BY_PLACE][:2]
+    taken = [each for each in parameters if each.kind in _BY_POSITION][:2]
     return [each for each in parameters if each not in taken]
 
 
 def _check_positional(parameters: list[inspect.Parameter], *, option: str, called_with: str) -> None:
     takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
-    by_place = [each for each in parameters if each.kind in _BY_PLACE]
+    positional = [each for each in parameters if each.kind in _BY_POSITION]
     too_many = [
-        each for each in by_place[2:] if each.kind is inspect.Parameter.POSITIONAL_ONLY and each.default is each.empty
+        each for each in positional[2:] if each.kind is inspect.Parameter.POSITIONAL_ONLY and each.default is each.empty
     ]
-    if (len(by_place) < 2 and not takes_any) or too_many:
+    if (len(positional) < 2 and not takes_any) or too_many:
         raise ValueError(
             f"{option} takes ({', '.join(map(str, parameters))}), but is called with ({called_with}) and then its "
-            f"keyword arguments. Give it these two parameters first."
+            f"keyword arguments. Make these two its first parameters."
         )

@@ -13,12 +13,33 @@ from torch import Tensor
 from verl_like.protocol import DataProto
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turns:
+    """The policy's turns in the episodes of a batch: episode after episode, each in the sequence of its turns.
+
+    Args:
+        num_turns: [B] int64, turns of each episode; they sum to U.
+        num_tokens: [U] int64, tokens that the policy sampled in the turn; they are adjacent among the episode's sampled
+            tokens.
+        rewards: [U] float64, what the environment gave for the turn.
+        state_keys: [U] int64, equal for equal states before the turn; negative if the environment names no states.
+    """
+
+    num_turns: Tensor
+    num_tokens: Tensor
+    rewards: Tensor
+    state_keys: Tensor
+
+
 @dataclass(kw_only=True, slots=True)
 class AdvantageInputs:
     """Inputs of an estimator; an optional column is present only if the estimator's ``needs`` names it.
 
+    Of episodes with environments there is one row each, with the tokens that the policy sampled and no others.
+
     Args:
-        rewards: [B, T] token rewards, zero outside ``response_mask``; the score is at the last response token.
+        rewards: [B, T] token rewards, zero outside ``response_mask``; the score is at the last response token. With
+            ``turns``, a turn's reward is at its last token, and the last response token has the rest of the score.
         response_mask: [B, T] bool, true where the policy sampled the token.
         group_ids: [B] int64, equal ids share a prompt, any order.
         values: [B, T] the critic's value before each token.
@@ -27,6 +48,7 @@ class AdvantageInputs:
             policy).
         baseline_rewards: [B] score of the greedy response to the row's prompt.
         reward_components: name -> [B], the parts that the reward function returned in addition to its score.
+        turns: the turns of the rows.
     """
 
     rewards: Tensor
@@ -39,6 +61,7 @@ class AdvantageInputs:
     sum_pi_squared: Tensor | None = None
     baseline_rewards: Tensor | None = None
     reward_components: Mapping[str, Tensor] | None = None
+    turns: Turns | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -61,13 +84,17 @@ class BatchTotals:
     """Counts over the whole mini-batch, all ranks and micro-batches, by which losses are divided."""
 
     num_tokens: float  # true entries of response_mask
-    num_sequences: float  # rows with at least one true entry
+    num_sequences: float  # rows with at least one true entry; the rows of an episode are one sequence
     max_response_tokens: int  # data.max_response_length, the constant of seq-mean-token-sum-norm
 
 
 @dataclass(kw_only=True, slots=True)
 class LossInputs:
-    """Inputs of a policy loss: [B, T] each, one micro-batch, zeros outside the mask."""
+    """Inputs of a policy loss: [B, T] each, one micro-batch, zeros outside the mask.
+
+    ``sequence_tokens`` [B] int64 is present if rows are parts of episodes: the true entries of ``response_mask`` in all
+    rows of the row's episode, of which the micro-batch may hold only some.
+    """
 
     log_probs: Tensor  # with gradient
     old_log_probs: Tensor
@@ -79,6 +106,7 @@ class LossInputs:
     entropy: Tensor | None = None  # with gradient
     # Share of the mini-batch's tokens whose covariance of log-prob and advantage is higher.
     covariance_rank: Tensor | None = None
+    sequence_tokens: Tensor | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -118,6 +146,7 @@ class MicroBatchLoss(Protocol):
 
         Args:
             outputs: [B, T] with gradient: ``log_probs`` (and ``entropy`` if needed), or ``values``.
-            columns: [B, T] the rows' token columns that align with the response, including ``response_mask``.
+            columns: [B, T] the rows' token columns that align with the response, including ``response_mask``; and
+                ``episode_tokens`` [B] if rows are parts of episodes.
             totals: counts of the whole mini-batch.
         """

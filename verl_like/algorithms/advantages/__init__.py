@@ -17,41 +17,50 @@ from verl_like.config.schema import AlgorithmConfig
 __all__ = ["ADVANTAGES", "OPTIONAL_COLUMNS", "ROW_COLUMNS", "TOKEN_COLUMNS", "Estimator", "estimator", "estimator_of"]
 
 
-def _own(place: str) -> Imported:
-    return Imported(f"{__name__}.{place}")
+def _imported(location: str) -> Imported:
+    return Imported(f"{__name__}.{location}")
 
 
 def _by_response(name: str, **more: Any) -> Estimator:
-    return Estimator(fn=_own(f"by_response:{name}"), takes="scores", **more)
+    return Estimator(fn=_imported(f"by_response:{name}"), takes="scores", **more)
 
 
 def _by_token(name: str, **more: Any) -> Estimator:
-    return Estimator(fn=_own(f"by_token:{name}"), takes="tokens", **more)
+    return Estimator(fn=_imported(f"by_token:{name}"), takes="tokens", **more)
+
+
+def _by_turn(name: str, **more: Any) -> Estimator:
+    needs = frozenset({"turns"})
+    return Estimator(fn=_imported(f"by_turn:{name}"), takes="tokens", needs=needs, compares_siblings=True, **more)
 
 
 _TOKEN_PROBS = frozenset({"old_log_probs", "sum_pi_squared"})
 
 ADVANTAGES: dict[str, Estimator] = {
-    "flash_reinforce": _by_response("flash_reinforce", final_step=_own("by_response:less_batch_mean")),
-    "gae": _by_token("gae", needs=frozenset({"values"}), whiten=True),
+    "flash_reinforce": _by_response("flash_reinforce", final_step=_imported("by_response:subtract_batch_mean")),
+    "gae": _by_token("gae", needs=frozenset({"values"}), whiten=True, splits_rewards_by_turn=True),
     "gdpo": _by_response(
         "gdpo",
         needs=frozenset({"reward_components"}),
         compares_siblings=True,
-        final_step=_own("by_response:divide_by_batch_std"),
+        final_step=_imported("by_response:divide_by_batch_std"),
     ),
-    "gpg": _by_response("gpg", compares_siblings=True, final_step=_own("by_response:scale_for_silent_groups")),
+    "gigpo": _by_turn("gigpo", splits_rewards_by_turn=True),
+    "gpg": _by_response(
+        "gpg", compares_siblings=True, final_step=_imported("by_response:scale_for_groups_without_signal")
+    ),
     "grpo": _by_response("grpo", compares_siblings=True),
     "grpo_passk": _by_response("grpo_passk", compares_siblings=True),
     "opo": _by_response("opo", compares_siblings=True),
     "optimal_token_baseline": _by_token("optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True),
-    "reinforce": _by_token("reinforce"),
+    "reinforce": _by_token("reinforce", splits_rewards_by_turn=True),
     "reinforce_baseline": _by_token("reinforce_baseline", compares_siblings=True, whiten=True),
-    "reinforce_plus_plus": _by_token("reinforce_plus_plus", whiten=True),
+    "reinforce_plus_plus": _by_token("reinforce_plus_plus", whiten=True, splits_rewards_by_turn=True),
     "reinforce_plus_plus_baseline": _by_response("reinforce_plus_plus_baseline", compares_siblings=True, whiten=True),
     "remax": _by_token("remax", needs=frozenset({"baseline_rewards"})),
     "rloo": _by_response("rloo", compares_siblings=True),
     "tir_optimal_token_baseline": _by_token("tir_optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True),
+    "turn_credit": _by_turn("turn_credit"),
 }
 
 
@@ -61,8 +70,8 @@ def estimator(name: str) -> Estimator:
     A user's estimator is an :class:`Estimator`, or a plain function, which then gets only rewards, mask and groups. The
     result knows its needs but lacks its keyword arguments; to call an estimator, use :func:`estimator_of`.
     """
-    by_place = {entry.fn.place: entry for entry in ADVANTAGES.values() if isinstance(entry.fn, Imported)}
-    found = by_place.get(name) or look_up(name, ADVANTAGES, kind=Estimator, option="algorithm.adv_estimator")
+    by_location = {entry.fn.location: entry for entry in ADVANTAGES.values() if isinstance(entry.fn, Imported)}
+    found = by_location.get(name) or look_up(name, ADVANTAGES, kind=Estimator, option="algorithm.adv_estimator")
     if isinstance(found, Estimator):
         return found
     if not callable(found):

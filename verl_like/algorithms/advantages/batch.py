@@ -51,6 +51,6 @@ def row_advantages(estimator: Estimator, responses: Scored, config: AlgorithmCon
 
 def needed(column: Tensor | None, name: str) -> Tensor:
     assert column is not None, (
-        f"the estimator needs {name}, but the batch has none; the trainer builds it where `needs` names it"
+        f"the estimator needs {name}, but the batch has none; the trainer provides it if `needs` names it"
     )
     return column

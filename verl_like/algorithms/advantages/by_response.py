@@ -72,16 +72,16 @@ def gpg(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """Subtract the group's mean from R, scaled up for groups without a signal (GPG, 2504.02546, with F_norm = 1).
 
     A = alpha (R - mean of group), alpha = B / (B - M) for B responses in the batch, of which M are in groups of equal
-    rewards. alpha depends on the whole batch: :func:`scale_for_silent_groups`.
+    rewards. alpha depends on the whole batch: :func:`scale_for_groups_without_signal`.
     """
     return responses.centred()
 
 
-def scale_for_silent_groups(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
+def scale_for_groups_without_signal(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
     """Apply gpg's alpha."""
     group = group_index(group_ids)
-    num_heard = (is_valid & (group_sum(row_advantages.abs(), group) > 0)).sum()
-    return row_advantages * is_valid.sum() / num_heard.clamp(min=1)
+    num_with_signal = (is_valid & (group_sum(row_advantages.abs(), group) > 0)).sum()
+    return row_advantages * is_valid.sum() / num_with_signal.clamp(min=1)
 
 
 def gdpo(responses: Scored, config: AlgorithmConfig) -> Tensor:
@@ -98,17 +98,15 @@ def gdpo(responses: Scored, config: AlgorithmConfig) -> Tensor:
     if config.kl_coef > 0:
         raise ValueError(
             f"algorithm.kl_coef is {config.kl_coef}, but algorithm.adv_estimator=gdpo reads the reward's components, "
-            f"which "
-            "hold no KL penalty. Set algorithm.kl_coef=0, and actor.kl_loss_coef to keep to the reference."
+            "which hold no KL penalty. Set algorithm.kl_coef=0, and actor.kl_loss_coef to keep to the reference."
         )
     components = responses.components or {}
     missing = sorted(set(config.reward_components) - set(components))
     if missing or not config.reward_components:
         raise ValueError(
             f"algorithm.reward_components is {config.reward_components}, and of these the reward function did not "
-            f"report "
-            f"{missing}; algorithm.adv_estimator=gdpo needs at least one, and all that are named. "
-            "Have the reward function return a dict with these numbers beside the score, and name them."
+            f"report {missing}; algorithm.adv_estimator=gdpo needs at least one, and all that are named. Return a dict "
+            "with these numbers and the score from the reward function, and name them."
         )
     total = torch.zeros_like(responses.scores)
     for name, weight in config.reward_components.items():
@@ -134,13 +132,13 @@ def flash_reinforce(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """Subtract the mean over all responses of the batch (FlashREINFORCE, yifanzhang-pro.github.io/FlashREINFORCE).
 
     A_i = R_i - (sum of R_j) / B: designed for one response per prompt, without siblings for a baseline. Every response
-    has the same weight whatever its length, and nothing is divided by a standard deviation. :func:`less_batch_mean`
+    has the same weight whatever its length, and nothing is divided by a standard deviation. :func:`subtract_batch_mean`
     subtracts the mean.
     """
     return responses.scores
 
 
-def less_batch_mean(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
+def subtract_batch_mean(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:
     """Subtract flash_reinforce's baseline."""
     one_group = torch.zeros(len(row_advantages), dtype=torch.int64, device=row_advantages.device)
     return torch.where(is_valid, row_advantages - group_mean(row_advantages, is_valid.double(), one_group), 0.0)

@@ -30,7 +30,7 @@ def gae(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     Returns:
         ``returns`` = advantages before whitening + values.
     """
-    chosen = inputs.closed_up()
+    chosen = inputs.without_observations()
     values = needed(chosen.values, "values").double()
     following = values.roll(-1)
     following[chosen.lengths.cumsum(0)[chosen.lengths > 0] - 1] = 0.0
@@ -38,7 +38,8 @@ def gae(inputs: Responses, config: AlgorithmConfig) -> Advantages:
         chosen.token_rewards() + config.gamma * following - values, config.gamma * config.lam
     )
     return Advantages(
-        advantages=inputs.opened(advantages.float()), returns=inputs.opened((advantages + values).float())
+        advantages=inputs.with_observations(advantages.float()),
+        returns=inputs.with_observations((advantages + values).float()),
     )
 
 
@@ -47,10 +48,11 @@ def _rewards_to_go(chosen: Responses, gamma: float = 1.0) -> Tensor:
     return chosen.sums_to_go(chosen.token_rewards(), gamma)
 
 
-def _less_baseline(inputs: Responses, rewards_to_go: Tensor, baseline: Tensor | float) -> Advantages:
+def _subtract_baseline(inputs: Responses, rewards_to_go: Tensor, baseline: Tensor | float) -> Advantages:
     """Subtract a baseline from the rewards to go of the sampled tokens."""
     return Advantages(
-        advantages=inputs.opened((rewards_to_go - baseline).float()), returns=inputs.opened(rewards_to_go.float())
+        advantages=inputs.with_observations((rewards_to_go - baseline).float()),
+        returns=inputs.with_observations(rewards_to_go.float()),
     )
 
 
@@ -59,7 +61,7 @@ def reinforce(inputs: Responses, config: AlgorithmConfig) -> Advantages:
 
     OpenRLHF's ``reinforce`` is ``reinforce_plus_plus`` here.
     """
-    return _less_baseline(inputs, _rewards_to_go(inputs.closed_up(), config.gamma), 0.0)
+    return _subtract_baseline(inputs, _rewards_to_go(inputs.without_observations(), config.gamma), 0.0)
 
 
 def reinforce_plus_plus(inputs: Responses, config: AlgorithmConfig) -> Advantages:
@@ -78,9 +80,9 @@ def reinforce_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages
     on, not those of the whole response. Without whitening and penalties, this is Dr. GRPO (``grpo`` with
     ``divide_by_std=false``), which OpenRLHF calls ``dr_grpo``.
     """
-    responses, chosen = scored(inputs), inputs.closed_up()
+    responses, chosen = scored(inputs), inputs.without_observations()
     baseline = group_mean(responses.scores, responses.is_valid.double(), responses.group)
-    return _less_baseline(inputs, _rewards_to_go(chosen), chosen.for_tokens(baseline))
+    return _subtract_baseline(inputs, _rewards_to_go(chosen), chosen.for_tokens(baseline))
 
 
 def remax(inputs: Responses, config: AlgorithmConfig) -> Advantages:
@@ -89,10 +91,10 @@ def remax(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     A_t = G_t - ``baseline_rewards``, undiscounted. A row whose baseline is NaN, because the greedy response could not
     be scored, gets zero advantages.
     """
-    chosen = inputs.closed_up()
+    chosen = inputs.without_observations()
     baseline = chosen.for_tokens(needed(inputs.baseline_rewards, "baseline_rewards").double())
     rewards_to_go = _rewards_to_go(chosen)
-    return _less_baseline(inputs, rewards_to_go, torch.where(baseline.isnan(), rewards_to_go, baseline))
+    return _subtract_baseline(inputs, rewards_to_go, torch.where(baseline.isnan(), rewards_to_go, baseline))
 
 
 def optimal_token_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages:
@@ -112,8 +114,8 @@ def optimal_token_baseline(inputs: Responses, config: AlgorithmConfig) -> Advant
     # At least (1 - pi)^2 in exact arithmetic; rounding of the columns may make it negative.
     energy = (1 - 2 * probs + needed(inputs.sum_pi_squared, "sum_pi_squared")).clamp(min=0) + ENERGY_EPS
     energy = inputs.pad(torch.where(inputs.response_mask, energy, 0.0))
-    to_go = _rewards_to_go(inputs.closed_up())
-    rewards_to_go = inputs.pad(inputs.opened(to_go))
+    to_go = _rewards_to_go(inputs.without_observations())
+    rewards_to_go = inputs.pad(inputs.with_observations(to_go))
     baseline = group_mean(rewards_to_go, torch.where(mask, energy.cumsum(-1), 0.0), group)
 
     is_shared = group_sum(mask.double(), group) >= 2
@@ -121,12 +123,14 @@ def optimal_token_baseline(inputs: Responses, config: AlgorithmConfig) -> Advant
     if mask.shape[1]:
         last_shared = last_shared.cummax(-1).values
     baseline = torch.where(last_shared >= 0, baseline.gather(-1, last_shared.clamp(min=0)), rewards_to_go)
-    return _less_baseline(inputs, to_go, inputs.unpad(baseline)[inputs.response_mask])
+    return _subtract_baseline(inputs, to_go, inputs.unpad(baseline)[inputs.response_mask])
 
 
 def tir_optimal_token_baseline(inputs: Responses, config: AlgorithmConfig) -> Advantages:
     """Apply :func:`optimal_token_baseline` to several turns: a response's k-th sampled token is compared with its
     siblings' k-th.
     """
-    result = optimal_token_baseline(inputs.closed_up(), config)
-    return Advantages(advantages=inputs.opened(result.advantages), returns=inputs.opened(result.returns))
+    result = optimal_token_baseline(inputs.without_observations(), config)
+    return Advantages(
+        advantages=inputs.with_observations(result.advantages), returns=inputs.with_observations(result.returns)
+    )

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from verl_like.algorithms.types import AdvantageInputs, Advantages
 
 TOKEN_COLUMNS = frozenset({"values", "old_log_probs", "ref_log_probs", "rollout_log_probs", "sum_pi_squared"})  # [B, T]
-ROW_COLUMNS = frozenset({"baseline_rewards", "reward_components"})  # [B]
+# One entry per row, or per turn of a row.
+ROW_COLUMNS = frozenset({"baseline_rewards", "reward_components", "turns"})
 OPTIONAL_COLUMNS = TOKEN_COLUMNS | ROW_COLUMNS
 
 
@@ -25,11 +26,13 @@ class Estimator:
 
     Args:
         fn: the function of :class:`AdvantageInputs`; it gets whole groups, but maybe not the whole batch.
-        needs: columns of :class:`AdvantageInputs` that it reads besides rewards, mask and groups.
+        needs: columns of :class:`AdvantageInputs` that it reads in addition to rewards, mask and groups.
         compares_siblings: whether a group with a single response gives no signal.
         final_step: if ``fn`` gives one number per response, the step that transforms these numbers over the whole
             batch: (row_advantages [B] float64, is_valid [B] bool, group_ids [B]) -> row_advantages [B].
         whiten: whether advantages are then normalised to mean 0 and variance 1 over all tokens of the batch.
+        splits_rewards_by_turn: whether an episode's token rewards have the reward of each turn at the end of the turn,
+            and not all of them at the end of the episode.
         takes: input of ``fn``: "padded" for :class:`AdvantageInputs`; "tokens" without padding (:class:`Responses`),
             with a result in that form; or "scores", one per response (:class:`Scored`), with a result [B] float64.
     """
@@ -39,12 +42,13 @@ class Estimator:
     compares_siblings: bool = False
     final_step: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
     whiten: bool = False
+    splits_rewards_by_turn: bool = False
     takes: Literal["padded", "tokens", "scores"] = "padded"
 
     def __post_init__(self) -> None:
         if not self.needs <= OPTIONAL_COLUMNS:
             raise ValueError(
-                f"an estimator needs {sorted(self.needs - OPTIONAL_COLUMNS)}, which no stage makes; "
+                f"an estimator needs {sorted(self.needs - OPTIONAL_COLUMNS)}, which no stage produces; "
                 f"expected some of {sorted(OPTIONAL_COLUMNS)}."
             )
 

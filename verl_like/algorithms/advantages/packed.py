@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verl_like.algorithms.types import AdvantageInputs
+from verl_like.algorithms.types import AdvantageInputs, Turns
 
 BLOCK = 64  # tokens that are summed one by one; of blocks only the first token
 
@@ -21,15 +21,19 @@ BLOCK = 64  # tokens that are summed one by one; of blocks only the first token
 class Responses:
     """``B`` responses with ``K`` tokens in total.
 
-    The rewards of a response are its score, on the last token that the policy sampled, minus the penalties.
+    The rewards of a response are its score, on the last token that the policy sampled, plus the moved rewards, minus
+    the penalties.
 
     Args:
         lengths: [B] int64, tokens of each response.
         response_mask: [K] bool, true where the policy sampled the token.
         scores: [B].
         penalties: [K], zero outside the mask; None for none.
+        moved_rewards: [K] float64, parts of the score that belong to earlier tokens, and are negative at the last one:
+            they sum to 0 over a response, and are zero outside the mask; None for none.
         values, old_log_probs, ref_log_probs, rollout_log_probs, sum_pi_squared: [K], as in :class:`AdvantageInputs`.
         group_ids, baseline_rewards, reward_components: [B], as there.
+        turns: as there.
     """
 
     lengths: Tensor
@@ -37,6 +41,7 @@ class Responses:
     scores: Tensor
     group_ids: Tensor
     penalties: Tensor | None = None
+    moved_rewards: Tensor | None = None
     values: Tensor | None = None
     old_log_probs: Tensor | None = None
     ref_log_probs: Tensor | None = None
@@ -44,6 +49,7 @@ class Responses:
     sum_pi_squared: Tensor | None = None
     baseline_rewards: Tensor | None = None
     reward_components: dict[str, Tensor] | None = None
+    turns: Turns | None = None
 
     @staticmethod
     def of_padded(inputs: AdvantageInputs) -> Responses:
@@ -58,6 +64,7 @@ class Responses:
             penalties=torch.where(inputs.response_mask, -inputs.rewards, 0.0).flatten(),
             baseline_rewards=inputs.baseline_rewards,
             reward_components=None if inputs.reward_components is None else dict(inputs.reward_components),
+            turns=inputs.turns,
             **{name: None if column is None else column.flatten() for name, column in columns.items()},
         )
 
@@ -70,6 +77,7 @@ class Responses:
             group_ids=self.group_ids,
             baseline_rewards=self.baseline_rewards,
             reward_components=self.reward_components,
+            turns=self.turns,
             **{name: None if column is None else self.pad(column) for name, column in columns.items()},
         )
 
@@ -86,10 +94,7 @@ class Responses:
 
     def sums(self, tokens: Tensor) -> Tensor:
         """Return [B] float64: the sum of [K] values over each response."""
-        if not len(tokens):  # torch raises for no values
-            return torch.zeros(len(self.lengths), dtype=torch.float64)
-        found: Tensor = torch.segment_reduce(tokens.double(), "sum", lengths=self.lengths)
-        return found
+        return sums(tokens, self.lengths)
 
     def for_tokens(self, rows: Tensor) -> Tensor:
         """Return [K]: for each token the value of its response, from [B]."""
@@ -97,11 +102,11 @@ class Responses:
 
     def rewards(self) -> Tensor:
         """Return [B] float64: each response's score minus its penalties; 0 if the policy sampled no token."""
-        earned = self.scores.double() if self.penalties is None else self.scores.double() - self.sums(self.penalties)
-        earned = torch.where(self.num_chosen() > 0, earned, 0.0)
-        not_finite = (~earned.isfinite()).nonzero().flatten().tolist()
+        total = self.scores.double() if self.penalties is None else self.scores.double() - self.sums(self.penalties)
+        total = torch.where(self.num_chosen() > 0, total, 0.0)
+        not_finite = (~total.isfinite()).nonzero().flatten().tolist()
         assert not not_finite, f"rewards of rows {not_finite} are not finite; the reward stage masks such samples"
-        return earned
+        return total
 
     def token_rewards(self) -> Tensor:
         """Return [K] float64: the reward of each token, zero outside the mask."""
@@ -110,20 +115,22 @@ class Responses:
         if self.penalties is not None:
             found -= self.penalties
         has_any = self.num_chosen() > 0
+        if self.moved_rewards is not None:
+            found += self.moved_rewards
         found[self._last_chosen()] += self.scores.double()[has_any]
         return found
 
-    def closed_up(self) -> Responses:
+    def without_observations(self) -> Responses:
         """Return the responses without the tokens that the policy did not sample (observations)."""
         if self.has_only_chosen:
             return self
         chosen = self.response_mask
-        columns: dict[str, Any] = {name: getattr(self, name) for name in (*_COLUMNS, "penalties", "response_mask")}
-        there = {name: column[chosen] for name, column in columns.items() if column is not None}
-        return replace(self, lengths=self.num_chosen(), **there)
+        columns: dict[str, Any] = {name: getattr(self, name) for name in (*_COLUMNS, *_OWN, "response_mask")}
+        kept = {name: column[chosen] for name, column in columns.items() if column is not None}
+        return replace(self, lengths=self.num_chosen(), **kept)
 
-    def opened(self, chosen: Tensor) -> Tensor:
-        """Expand the tokens of :meth:`closed_up` to [K], with zeros where the mask is false."""
+    def with_observations(self, chosen: Tensor) -> Tensor:
+        """Expand the tokens of :meth:`without_observations` to [K], with zeros where the mask is false."""
         if self.has_only_chosen:
             return chosen
         return chosen.new_zeros(len(self.response_mask)).masked_scatter_(self.response_mask, chosen)
@@ -156,10 +163,10 @@ class Responses:
         num_blocks = (self.lengths + BLOCK - 1) // BLOCK
         first_block = num_blocks.cumsum(0) - num_blocks
         starts = self.lengths.cumsum(0) - self.lengths
-        places = torch.arange(len(tokens)) + self.for_tokens(first_block * BLOCK - starts)
+        indices = torch.arange(len(tokens)) + self.for_tokens(first_block * BLOCK - starts)
         total = int(num_blocks.sum())
         # [BLOCK, blocks], so that one token of all blocks is contiguous.
-        table = torch.zeros(total * BLOCK, dtype=torch.float64).index_copy_(0, places, tokens.double())
+        table = torch.zeros(total * BLOCK, dtype=torch.float64).index_copy_(0, indices, tokens.double())
         table = table.view(total, BLOCK).t().contiguous()
         for t in range(BLOCK - 2, -1, -1):
             table[t].add_(table[t + 1], alpha=discount)
@@ -169,7 +176,16 @@ class Responses:
             following[block] = heads[block + 1]
             heads[block] += discount**BLOCK * following[block]
         table += (discount ** torch.arange(BLOCK, 0, -1, dtype=torch.float64))[:, None] * following
-        return table.t().flatten()[places]
+        return table.t().flatten()[indices]
+
+
+def sums(values: Tensor, lengths: Tensor) -> Tensor:
+    """Return [B] float64: the sums of consecutive parts of ``values``, of these lengths."""
+    if not len(values):  # torch raises for no values
+        return torch.zeros(len(lengths), dtype=torch.float64)
+    found: Tensor = torch.segment_reduce(values.double(), "sum", lengths=lengths)
+    return found
 
 
 _COLUMNS = ("values", "old_log_probs", "ref_log_probs", "rollout_log_probs", "sum_pi_squared")
+_OWN = ("penalties", "moved_rewards")  # columns that AdvantageInputs has as ``rewards``

@@ -47,7 +47,7 @@ def _form(values: object) -> str:
     return f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
 
 
-class OwnMetrics:
+class EstimatorMetrics:
     """Means of an estimator's metrics over sampled tokens, or over responses, from parts of a batch."""
 
     def __init__(self) -> None:

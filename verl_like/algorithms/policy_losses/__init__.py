@@ -18,24 +18,26 @@ from verl_like.config.schema import PolicyLossConfig
 __all__ = ["POLICY_LOSSES", "PolicyLoss", "policy_loss", "policy_loss_of"]
 
 
-def _own(place: str) -> Imported:
-    return Imported(f"{__name__}.{place}")
+def _imported(location: str) -> Imported:
+    return Imported(f"{__name__}.{location}")
 
 
 POLICY_LOSSES: dict[str, PolicyLoss] = {
-    "ppo": PolicyLoss(fn=_own("ratio:ppo")),
-    "gspo": PolicyLoss(fn=_own("sequence:gspo")),
-    "cispo": PolicyLoss(fn=_own("score:cispo")),
-    "sapo": PolicyLoss(fn=_own("ratio:sapo")),
+    "ppo": PolicyLoss(fn=_imported("ratio:ppo")),
+    "gspo": PolicyLoss(fn=_imported("sequence:gspo")),
+    "cispo": PolicyLoss(fn=_imported("score:cispo")),
+    "sapo": PolicyLoss(fn=_imported("ratio:sapo")),
     # 2504.02546: the plain policy gradient; only its advantage is special.
-    "gpg": PolicyLoss(fn=_own("score:reinforce")),
-    "clip_cov": PolicyLoss(fn=_own("ratio:clip_cov"), needs=frozenset({"covariance_rank"})),
-    "kl_cov": PolicyLoss(fn=_own("ratio:kl_cov"), needs=frozenset({"covariance_rank"}), acts_without_advantage=True),
-    "gmpo": PolicyLoss(fn=_own("sequence:gmpo")),
-    "dro": PolicyLoss(fn=_own("score:dro"), acts_without_advantage=True),
-    "dppo_tv": PolicyLoss(fn=_own("score:dppo_tv")),
-    "dppo_kl": PolicyLoss(fn=_own("score:dppo_kl")),
-    "reinforce": PolicyLoss(fn=_own("score:reinforce")),
+    "gpg": PolicyLoss(fn=_imported("score:reinforce")),
+    "clip_cov": PolicyLoss(fn=_imported("ratio:clip_cov"), needs=frozenset({"covariance_rank"})),
+    "kl_cov": PolicyLoss(
+        fn=_imported("ratio:kl_cov"), needs=frozenset({"covariance_rank"}), acts_without_advantage=True
+    ),
+    "gmpo": PolicyLoss(fn=_imported("sequence:gmpo")),
+    "dro": PolicyLoss(fn=_imported("score:dro"), acts_without_advantage=True),
+    "dppo_tv": PolicyLoss(fn=_imported("score:dppo_tv")),
+    "dppo_kl": PolicyLoss(fn=_imported("score:dppo_kl")),
+    "reinforce": PolicyLoss(fn=_imported("score:reinforce")),
 }
 
 

@@ -83,7 +83,7 @@ def aggregated(
         # Masked first: a loss that couples the tokens of a row would propagate a NaN of the padding to the valid ones.
         losses = losses * torch.where(mask, weights, 0.0).detach()
     return LossOutput(
-        loss=aggregate(losses, mask, config.loss_aggregation, totals),
+        loss=aggregate(losses, mask, config.loss_aggregation, totals, inputs.sequence_tokens),
         metrics={name: token_share(_of_tokens(values, mask), mask, totals) for name, values in found.metrics.items()},
     )
 

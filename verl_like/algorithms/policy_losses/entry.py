@@ -21,7 +21,8 @@ class PolicyLoss:
 
     Args:
         fn: returns the losses of one micro-batch's tokens; its inputs are zero where ``response_mask`` is false.
-        needs: columns of :class:`LossInputs` that it reads besides log-probs, old log-probs, advantages and mask.
+        needs: columns of :class:`LossInputs` that it reads in addition to log-probs, old log-probs, advantages
+            and mask.
         acts_without_advantage: whether a token with advantage 0 can still have a gradient, so that its row must be run.
     """
 
@@ -32,7 +33,7 @@ class PolicyLoss:
     def __post_init__(self) -> None:
         if not self.needs <= OPTIONAL_COLUMNS:
             raise ValueError(
-                f"a policy loss needs {sorted(self.needs - OPTIONAL_COLUMNS)}, which no stage makes; "
+                f"a policy loss needs {sorted(self.needs - OPTIONAL_COLUMNS)}, which no stage produces; "
                 f"expected some of {sorted(OPTIONAL_COLUMNS)}."
             )
 

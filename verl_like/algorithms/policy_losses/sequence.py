@@ -5,6 +5,8 @@ work; the papers' mean over responses is ``seq-mean-token-mean``.
 
 As in the papers, no token's log-ratio is bounded before the mean is taken. The mean is clamped to +-20 nats, so that
 exp stays finite; a clamped response has no gradient.
+
+Of an episode with several rows, each row has its own ratio: the rows may be in different micro-batches.
 """
 
 from __future__ import annotations
