@@ -146,8 +146,8 @@ def _attended(
     """Return [K, heads, head_dim] for all tokens."""
     if kernel == "sdpa":
         return _sdpa(q, k, v, segments=segments, scale=scaling, sliding_window=sliding_window)
-    if segments.key_places is not None:
-        k, v = (states.index_select(0, segments.key_places) for states in (k, v))
+    if segments.key_indices is not None:
+        k, v = (states.index_select(0, segments.key_indices) for states in (k, v))
     window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)
     if kernel == "varlen":
         return _varlen(q, k, v, segments, scale=scaling, window=window)
@@ -178,7 +178,7 @@ def _varlen(
         k, v = (states.repeat_interleave(q.shape[1] // states.shape[1], dim=1) for states in (k, v))
     grouped: dict[str, Any] = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
     out = varlen_attn(q, k, v, *segments.bounds, scale=scale, window_size=window, **grouped)
-    assert isinstance(out, Tensor), "varlen_attn returns one tensor unless asked for more"
+    assert isinstance(out, Tensor), "varlen_attn returns one tensor unless more outputs are requested"
     return out
 
 
@@ -200,7 +200,7 @@ def _sdpa(
             query, key, value, mask, is_causal=mask is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         )
         flat = out.transpose(1, 2).reshape(group.num_rows * group.width, *q.shape[1:])
-        outputs.append(flat if group.places is None else flat.index_select(0, group.places))
+        outputs.append(flat if group.positions is None else flat.index_select(0, group.positions))
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
@@ -213,9 +213,9 @@ def _shared_keys(k: Tensor, v: Tensor, groups: Iterable[PaddedGroup]) -> Iterato
     those = [group for group in groups if group.keys is not None]
     if not those:
         return
-    all_places = [group.keys.places for group in those if group.keys is not None]
-    places, sizes = torch.cat(all_places), [len(places) for places in all_places]
-    keys, values = (torch.split(states.index_select(0, places), sizes) for states in (k, v))
+    all_indices = [group.keys.indices for group in those if group.keys is not None]
+    indices, sizes = torch.cat(all_indices), [len(indices) for indices in all_indices]
+    keys, values = (torch.split(states.index_select(0, indices), sizes) for states in (k, v))
     for group, *both in zip(those, keys, values, strict=True):
         key, value = (states.reshape(group.num_rows, -1, *states.shape[1:]).transpose(1, 2) for states in both)
         yield key, value
@@ -243,7 +243,9 @@ def _mask(group: PaddedGroup, sliding_window: int | None, device: torch.device) 
 
 def _pad(states: Tensor, group: PaddedGroup) -> Tensor:
     """Pad [num_tokens, heads, head_dim] to [num_rows, heads, width, head_dim], with zeros on the right of each row."""
-    if group.places is not None:
+    if group.positions is not None:
         # index_copy, because its backward is a plain gather; indexing with repeated padding positions would accumulate.
-        states = states.new_zeros(group.num_rows * group.width, *states.shape[1:]).index_copy(0, group.places, states)
+        states = states.new_zeros(group.num_rows * group.width, *states.shape[1:]).index_copy(
+            0, group.positions, states
+        )
     return states.reshape(group.num_rows, group.width, *states.shape[1:]).transpose(1, 2)

@@ -47,7 +47,7 @@ def compile_tile_functions(spec: TileSpec, deadline_s: float) -> TileFunctions |
         deadline_s: longest time the trial process may take.
     """
     started = time.monotonic()
-    if not compiles_apart("verl_like.ops.compilation", asdict(spec), deadline_s, what=_LOG_PROBS, remedy=_REMEDY):
+    if not compiles_in_trial("verl_like.ops.compilation", asdict(spec), deadline_s, what=_LOG_PROBS, remedy=_REMEDY):
         return None
     functions = TileFunctions().compiled()
     try:
@@ -59,8 +59,8 @@ def compile_tile_functions(spec: TileSpec, deadline_s: float) -> TileFunctions |
     return functions.as_they_are()
 
 
-def compiles_apart(module: str, spec: Mapping[str, Any], deadline_s: float, *, what: str, remedy: str) -> bool:
-    """Return whether ``python -m module SPEC``, which compiles something, succeeds in time; a failure is logged.
+def compiles_in_trial(module: str, spec: Mapping[str, Any], deadline_s: float, *, what: str, remedy: str) -> bool:
+    """Return whether ``python -m module SPEC``, which compiles functions, succeeds in time; a failure is logged.
 
     Args:
         module: its main block reads ``spec`` as JSON.
@@ -83,7 +83,7 @@ def compiles_apart(module: str, spec: Mapping[str, Any], deadline_s: float, *, w
         log.warning("compiling %s took longer than %g s; %s", what, deadline_s, remedy)
         return False
     if trial.returncode != 0:
-        log.warning("compiling %s failed; %s The trial said:\n%s", what, remedy, output[-4000:])
+        log.warning("compiling %s failed; %s Output of the trial process:\n%s", what, remedy, output[-4000:])
         return False
     return True
 

@@ -36,7 +36,7 @@ class TokenStatsFunction:
 
     def __init__(self, *, budget_mib: int) -> None:
         if budget_mib < 1:
-            raise ValueError(f"actor.log_prob_chunk_mib is {budget_mib}; it needs to be at least 1.")
+            raise ValueError(f"actor.log_prob_chunk_mib is {budget_mib}; expected at least 1.")
         self._budget = budget_mib * 2**20
         self.tile_functions = TileFunctions()
 
@@ -56,7 +56,7 @@ class TokenStatsFunction:
             hidden: [K_r, H] states that predict ``targets`` [K_r] int64.
             temperature: logits are divided by it.
         """
-        asked = _Asked(
+        arguments = _Arguments(
             functions=self.tile_functions,
             budget=self._budget,
             softcap=layer.softcap,
@@ -66,11 +66,11 @@ class TokenStatsFunction:
             sum_pi_squared=sum_pi_squared,
             is_kept=torch.is_grad_enabled(),
         )
-        return TokenStats(*_TokenStats.apply(hidden, layer.weight, layer.bias, targets, asked))  # type: ignore[no-untyped-call]
+        return TokenStats(*_TokenStats.apply(hidden, layer.weight, layer.bias, targets, arguments))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
+class _Arguments:
     """A call's arguments except its tensors; ``scale`` is one over the temperature."""
 
     functions: TileFunctions
@@ -90,30 +90,30 @@ class _Asked:
 class _TokenStats(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, asked: _Asked
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, arguments: _Arguments
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        tiles = asked.tiles(hidden, weight, bias)
+        tiles = arguments.tiles(hidden, weight, bias)
         zeros = hidden.new_zeros(len(hidden), dtype=torch.float32)
         sums = Sums(
             largest=zeros + LOWEST,
             chosen=zeros,
             e=zeros,
-            e_logit=zeros if asked.entropy else None,
-            e_squared=zeros if asked.sum_pi_squared else None,
+            e_logit=zeros if arguments.entropy else None,
+            e_squared=zeros if arguments.sum_pi_squared else None,
         )
-        num_kept = tiles.num_kept if asked.is_kept else 0
+        num_kept = tiles.num_kept if arguments.is_kept else 0
         kept: list[tuple[Tensor, Tensor]] = []
         for start, stop in tiles.spans:
             is_kept = len(kept) < num_kept
             logits = tiles.logits(start, stop, in_new_memory=is_kept)
-            sums = asked.functions.add(sums, logits, targets - start, tiles.scratch(start, stop))
+            sums = arguments.functions.add(sums, logits, targets - start, tiles.scratch(start, stop))
             if is_kept:
                 kept.append((logits, sums.largest))
         log_sum = sums.e.log()
         entropy = None if sums.e_logit is None else log_sum - sums.e_logit / sums.e
         squares = None if sums.e_squared is None else sums.e_squared / sums.e.square()
         ctx.save_for_backward(hidden, weight, bias, targets, sums.largest + log_sum, entropy)
-        ctx.asked, ctx.kept = asked, kept
+        ctx.arguments, ctx.kept = arguments, kept
         ctx.set_materialize_grads(False)
         if squares is not None:
             ctx.mark_non_differentiable(squares)
@@ -122,21 +122,21 @@ class _TokenStats(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, log_normaliser, entropy = ctx.saved_tensors
-        asked: _Asked = ctx.asked
-        of_log_probs, of_entropy = (None if each is None else each * asked.scale for each in gradients[:2])
+        arguments: _Arguments = ctx.arguments
+        of_log_probs, of_entropy = (None if each is None else each * arguments.scale for each in gradients[:2])
         if of_log_probs is None:
             of_log_probs = torch.zeros_like(log_normaliser)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         of_hidden = torch.zeros_like(hidden, dtype=torch.float32) if needs_hidden else None
         of_weight = torch.empty_like(weight) if needs_weight else None
         of_bias = torch.empty_like(bias) if needs_bias else None
-        tiles = asked.tiles(hidden, weight, bias)
+        tiles = arguments.tiles(hidden, weight, bias)
         kept, ctx.kept = ctx.kept[::-1], []  # a second backward recomputes all of them
         for start, stop in tiles.spans:
             logits, largest = kept.pop() if kept else (tiles.logits(start, stop), None)
             log_probs = logits.sub_((log_normaliser if largest is None else log_normaliser - largest)[:, None])
             slope = tiles.softcap_slope(log_probs, log_normaliser)
-            found = asked.functions.gradient(
+            found = arguments.functions.gradient(
                 log_probs, targets - start, of_log_probs, of_entropy, entropy, tiles.scratch(start, stop)
             )
             if slope is not None:
@@ -147,5 +147,5 @@ class _TokenStats(torch.autograd.Function):
             if of_hidden is not None:
                 tiles.add_to_hidden(of_hidden, found, start, stop)
             if of_weight is not None:
-                tiles.put_weight_gradient(of_weight, found, start, stop)
+                tiles.write_weight_gradient(of_weight, found, start, stop)
         return None if of_hidden is None else of_hidden.to(hidden.dtype), of_weight, of_bias, None, None

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
+def linear(a: Tensor, b: Tensor) -> Tensor:
     """Return ``a @ b.T`` of [M, K] and [N, K]."""
     if not prefers_onednn(a, b):
         return a @ b.t()
@@ -60,16 +60,16 @@ class _Linear(torch.autograd.Function):
         states, weight = ctx.saved_tensors
         needs_states, needs_weight, needs_bias = ctx.needs_input_grad
         rows = gradient.reshape(-1, gradient.shape[-1])
-        of_states = product(rows, weight.t()).view_as(states) if needs_states else None
-        of_weight = product(rows.t(), states.reshape(len(rows), -1).t()) if needs_weight else None
+        of_states = linear(rows, weight.t()).view_as(states) if needs_states else None
+        of_weight = linear(rows.t(), states.reshape(len(rows), -1).t()) if needs_weight else None
         return of_states, of_weight, rows.sum(0) if needs_bias else None
 
 
 class Linear(nn.Linear):
-    """A linear layer that uses :func:`product`."""
+    """A linear layer that uses :func:`linear`."""
 
     def forward(self, states: Tensor) -> Tensor:
-        # A compiler traces the plain product and makes its own choice.
+        # A compiler traces the plain operation and makes its own choice.
         if torch.compiler.is_compiling() or not prefers_onednn(states, self.weight):
             return super().forward(states)
         found: Tensor = _Linear.apply(states, self.weight, self.bias)  # type: ignore[no-untyped-call]
@@ -77,7 +77,7 @@ class Linear(nn.Linear):
 
 
 def with_fast_matmul(module: nn.Module) -> None:
-    """Make all linear layers of a model use :func:`product`; names and parameters stay."""
+    """Make all linear layers of a model use :func:`linear`; names and parameters stay."""
     for layer in module.modules():
         if type(layer) is nn.Linear:
             layer.__class__ = Linear

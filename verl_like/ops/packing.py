@@ -107,8 +107,8 @@ def pack_rows(
             if sequence_ranks is None
             else piece_of(sequence_ranks, len(packed.ids), packed.predictors, device=device),
         )
-    assert sequence_ranks is None, "rows that are padded are not shared"
-    assert same_prompt is None, "rows that are padded have a prompt each"
+    assert sequence_ranks is None, "sequence-parallel ranks need packed rows"
+    assert same_prompt is None, "padded rows cannot share prompts"
     width = int(packed.lengths.max(initial=0))
     padded = np.zeros((len(packed.lengths), width), np.int64)
     valid = np.arange(width) < packed.lengths[:, None]

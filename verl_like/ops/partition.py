@@ -70,9 +70,9 @@ def partition(costs: Costs, parts: int, *, equal_counts: bool = False) -> list[P
         ``parts`` arrays of indices, each ascending, that together hold each row once.
     """
     if parts < 1:
-        raise ValueError(f"found parts={parts}; rows can be split into 1 part or more.")
+        raise ValueError(f"found parts={parts}; expected 1 or more.")
     if len(costs) and costs.min() < 0:
-        raise ValueError(f"found a cost of {costs.min()} in row {costs.argmin()}; costs are 0 or more.")
+        raise ValueError(f"found a cost of {costs.min()} in row {costs.argmin()}; expected 0 or more.")
     if parts == 1 or len(costs) == 0:
         return _grouped(np.zeros(len(costs), np.int64), parts)
     order = np.argsort(-costs.astype(np.int64), kind="stable")
@@ -207,13 +207,13 @@ def _within(lengths: Costs, costs: Costs, max_tokens: int, count: int) -> list[P
     for parts in itertools.count(max(fewest, count, 1)):
         ways = [
             partition(costs, parts),
-            _lightest_with_room(lengths, costs, parts, max_tokens),
+            _lightest_fit(lengths, costs, parts, max_tokens),
             packed if len(packed) <= parts else None,
         ]
         fitting = [way for way in ways if way and _heaviest(lengths, way) <= max_tokens]
         if fitting:
             return min(fitting, key=lambda way: _heaviest(costs, way))
-    raise AssertionError("first-fit keeps to the budget")
+    raise AssertionError("first-fit stays within the budget")
 
 
 def _heaviest(costs: Costs, parts: list[Part]) -> int:
@@ -222,34 +222,34 @@ def _heaviest(costs: Costs, parts: list[Part]) -> int:
 
 def _first_fit(lengths: Costs, max_tokens: int) -> list[Part]:
     """Put each row, longest first, into the first part with enough capacity."""
-    room = np.full(len(lengths), max_tokens)
+    free = np.full(len(lengths), max_tokens)
     labels = np.empty(len(lengths), np.int64)
     used = 0
     for row in np.argsort(-lengths, kind="stable"):
-        labels[row] = part = np.argmax(room[: used + 1] >= lengths[row])
-        room[part] -= lengths[row]
+        labels[row] = part = np.argmax(free[: used + 1] >= lengths[row])
+        free[part] -= lengths[row]
         used = max(used, int(part) + 1)
     return _grouped(labels, used)
 
 
-def _lightest_with_room(lengths: Costs, costs: Costs, parts: int, max_tokens: int) -> list[Part] | None:
+def _lightest_fit(lengths: Costs, costs: Costs, parts: int, max_tokens: int) -> list[Part] | None:
     """Put each row, costliest first, into the lightest part with enough capacity; return None if a row fits nowhere."""
     lightest = [(0, part) for part in range(parts)]
     # (-free tokens, cost, part) of parts without capacity for the previous row.
-    roomiest: list[tuple[int, int, int]] = []
-    room = [max_tokens] * parts
+    most_free: list[tuple[int, int, int]] = []
+    free = [max_tokens] * parts
     labels = np.empty(len(lengths), np.int64)
     for row in np.lexsort((-lengths, -costs)):
         length = int(lengths[row])
-        while roomiest and -roomiest[0][0] >= length:
-            heapq.heappush(lightest, heapq.heappop(roomiest)[1:])
-        while lightest and room[lightest[0][1]] < length:
+        while most_free and -most_free[0][0] >= length:
+            heapq.heappush(lightest, heapq.heappop(most_free)[1:])
+        while lightest and free[lightest[0][1]] < length:
             cost, part = heapq.heappop(lightest)
-            heapq.heappush(roomiest, (-room[part], cost, part))
+            heapq.heappush(most_free, (-free[part], cost, part))
         if not lightest:
             return None
         cost, part = lightest[0]
         heapq.heapreplace(lightest, (cost + int(costs[row]), part))
-        room[part] -= length
+        free[part] -= length
         labels[row] = part
     return _grouped(labels, parts)

@@ -25,12 +25,12 @@ class GroupKeys:
     The prompt ends directly before the row's own tokens.
 
     Args:
-        places: [num_rows * (prefix_width + width)] int64, the packed token of each key; any token at padding.
+        indices: [num_rows * (prefix_width + width)] int64, the packed token of each key; any token at padding.
         is_key: [num_rows, prefix_width] bool, false at the padding left of a prompt; None if nothing is padded there.
     """
 
     prefix_width: int
-    places: Tensor
+    indices: Tensor
     is_key: Tensor | None
 
 
@@ -38,14 +38,14 @@ class GroupKeys:
 class PaddedGroup:
     """Neighbouring segments of similar length: ``num_tokens`` packed tokens viewed as ``num_rows`` x ``width``.
 
-    ``places`` [num_tokens] int64 is the position of each token in the flattened ``num_rows * width``; None if nothing
-    is padded. ``keys`` is None if segments attend only to themselves.
+    ``positions`` [num_tokens] int64 is the position of each token in the flattened ``num_rows * width``; None if
+    nothing is padded. ``keys`` is None if segments attend only to themselves.
     """
 
     num_tokens: int
     num_rows: int
     width: int
-    places: Tensor | None
+    positions: Tensor | None
     keys: GroupKeys | None
 
 
@@ -56,7 +56,7 @@ class Segments:
     Args:
         cu_seqlens: [S + 1] int32, start of each segment.
         max_seqlen: number of tokens of the longest.
-        key_places: [N] int64, the packed token of each key; None if every segment attends only to itself.
+        key_indices: [N] int64, the packed token of each key; None if every segment attends only to itself.
         cu_keys: [S + 1] int32, start of each segment's keys.
         max_keys: largest number of keys of a segment.
         make_groups: function that builds :attr:`groups`.
@@ -64,7 +64,7 @@ class Segments:
 
     cu_seqlens: Tensor
     max_seqlen: int
-    key_places: Tensor | None
+    key_indices: Tensor | None
     cu_keys: Tensor
     max_keys: int
     make_groups: Callable[[], tuple[PaddedGroup, ...]]
@@ -90,7 +90,7 @@ def segments(
     """Describe packed segments.
 
     Args:
-        lengths: [S] tokens of each segment, in order.
+        lengths: [S] tokens of each segment.
         prefix_starts, prefix_lengths: [S] the packed tokens of the prompt that a segment shares, with length 0 if it
             shares none; None if no segment does.
     """
@@ -101,18 +101,18 @@ def segments(
         return Segments(
             cu_seqlens=cu_keys,
             max_seqlen=longest,
-            key_places=None,
+            key_indices=None,
             cu_keys=cu_keys,
             max_keys=longest,
             make_groups=partial(_groups, lengths, np.zeros_like(lengths), np.zeros_like(lengths), device=device),
         )
     pieces = np.stack([prefix_lengths, lengths], axis=1)
-    places = ranges(np.stack([prefix_starts, cu_seqlens[:-1]], axis=1).reshape(-1), pieces.reshape(-1))
+    indices = ranges(np.stack([prefix_starts, cu_seqlens[:-1]], axis=1).reshape(-1), pieces.reshape(-1))
     num_keys = pieces.sum(axis=1)
     return Segments(
         cu_seqlens=torch.from_numpy(cu_seqlens.astype(np.int32)).to(device),
         max_seqlen=int(lengths.max()),
-        key_places=torch.from_numpy(places).to(device),
+        key_indices=torch.from_numpy(indices).to(device),
         cu_keys=torch.from_numpy(_ends(num_keys).astype(np.int32)).to(device),
         max_keys=int(num_keys.max()),
         make_groups=partial(_groups, lengths, prefix_starts, prefix_lengths, device=device),
@@ -122,8 +122,8 @@ def segments(
 def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return ``start, start + 1, ...`` for ``length`` steps, for each pair, concatenated."""
     before = np.cumsum(lengths) - lengths
-    places: NDArray[np.int64] = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
-    return places
+    indices: NDArray[np.int64] = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
+    return indices
 
 
 def _ends(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -151,14 +151,14 @@ def _similar(items: Sequence[tuple[int, ...]]) -> Iterator[slice]:
     """Split items, in their order, into runs in which lengths of each kind are similar."""
     first = 0
     spans: list[tuple[int, int]] = []
-    for place, lengths in enumerate(items):
+    for position, lengths in enumerate(items):
         alone = [(length, length) for length in lengths]
         wider = [(min(low, n), max(high, n)) for (low, high), n in zip(spans or alone, lengths, strict=True)]
         if all(_is_even(low, high) for low, high in wider):
             spans = wider
         else:
-            yield slice(first, place)
-            first, spans = place, alone
+            yield slice(first, position)
+            first, spans = position, alone
     if items:
         yield slice(first, len(items))
 
@@ -180,17 +180,17 @@ def _group(
 ) -> PaddedGroup:
     width, num_tokens = int(lengths.max()), int(lengths.sum())
     is_token = np.arange(width) < lengths[:, None]
-    places = None if is_token.all() else torch.from_numpy(np.flatnonzero(is_token.reshape(-1))).to(device)
+    positions = None if is_token.all() else torch.from_numpy(np.flatnonzero(is_token.reshape(-1))).to(device)
     prefix_width = int(prefix_lengths.max())
     keys = None
     if prefix_width:
         is_prefix = np.arange(prefix_width) >= prefix_width - prefix_lengths[:, None]
-        key_places = np.zeros((len(lengths), prefix_width + width), np.int64)
-        key_places[:, :prefix_width][is_prefix] = ranges(prefix_starts, prefix_lengths)
-        key_places[:, prefix_width:][is_token] = ranges(starts, lengths)
+        key_indices = np.zeros((len(lengths), prefix_width + width), np.int64)
+        key_indices[:, :prefix_width][is_prefix] = ranges(prefix_starts, prefix_lengths)
+        key_indices[:, prefix_width:][is_token] = ranges(starts, lengths)
         keys = GroupKeys(
             prefix_width=prefix_width,
-            places=torch.from_numpy(key_places.reshape(-1)).to(device),
+            indices=torch.from_numpy(key_indices.reshape(-1)).to(device),
             is_key=None if is_prefix.all() else torch.from_numpy(is_prefix).to(device),
         )
-    return PaddedGroup(num_tokens=num_tokens, num_rows=len(lengths), width=width, places=places, keys=keys)
+    return PaddedGroup(num_tokens=num_tokens, num_rows=len(lengths), width=width, positions=positions, keys=keys)

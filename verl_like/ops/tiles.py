@@ -14,7 +14,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from verl_like.ops.matmul import prefers_onednn, product
+from verl_like.ops.matmul import linear, prefers_onednn
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -178,7 +178,7 @@ class Tiles:
         layer = self._layer
         weight = layer.weight[start:stop]
         if self._brings_memory:
-            found = product(self._hidden, weight)
+            found = linear(self._hidden, weight)
         else:
             memory = torch.empty_like(self._logits) if in_new_memory else self._logits
             found = self._as(memory, stop - start)
@@ -217,16 +217,16 @@ class Tiles:
         """Add a tile's contribution to the hidden states' gradient, from [K, v], to ``total`` [K, H] float32."""
         weight = self._layer.weight[start:stop]
         if prefers_onednn(gradient, weight):
-            total.add_(product(gradient, weight.t()))
+            total.add_(linear(gradient, weight.t()))
         elif weight.dtype == total.dtype:
             total.addmm_(gradient, weight)
         else:
             total.add_(gradient @ weight)
 
-    def put_weight_gradient(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
+    def write_weight_gradient(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
         """Write the gradient of the weights of a tile's tokens, from [K, v], into ``total`` [V, H]."""
         if prefers_onednn(gradient, self._hidden):
-            total[start:stop] = product(gradient.t(), self._hidden.t())
+            total[start:stop] = linear(gradient.t(), self._hidden.t())
         else:
             torch.mm(gradient.t(), self._hidden, out=total[start:stop])
 

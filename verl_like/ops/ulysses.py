@@ -15,7 +15,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from verl_like.telemetry.heartbeat import HEARTBEAT
+from verl_like.context import current
+from verl_like.telemetry.heartbeat import Heartbeat
 
 OTHERS = "the ranks that share a sequence"
 
@@ -36,7 +37,7 @@ class Piece:
     Args:
         tokens: [K / ranks] of the K packed tokens.
         predictors: [k] int64, predictors as indices into this rank's tokens.
-        places: [k] int64, their indices among all predictors.
+        positions: [k] int64, their indices among all predictors.
         order: [K_r] int64, position of each predictor in the gathered pieces of all ranks.
         most: number of predictors of the rank with the most.
     """
@@ -44,7 +45,7 @@ class Piece:
     sequence_ranks: SequenceRanks
     tokens: slice
     predictors: Tensor
-    places: Tensor
+    positions: Tensor
     order: Tensor
     most: int
 
@@ -75,13 +76,13 @@ def piece_of(
     order = np.empty(len(predictors), np.int64)
     for rank in range(sequence_ranks.size):
         order[owner == rank] = rank * most + np.arange(counts[rank])
-    places = np.flatnonzero(owner == sequence_ranks.index)
+    positions = np.flatnonzero(owner == sequence_ranks.index)
     start = sequence_ranks.index * width
     return Piece(
         sequence_ranks=sequence_ranks,
         tokens=slice(start, start + width),
-        predictors=torch.from_numpy(predictors[places] - start).to(device),
-        places=torch.from_numpy(places).to(device),
+        predictors=torch.from_numpy(predictors[positions] - start).to(device),
+        positions=torch.from_numpy(positions).to(device),
         order=torch.from_numpy(order).to(device),
         most=most,
     )
@@ -94,7 +95,7 @@ class _Gathered(torch.autograd.Function):
         padded = own.new_zeros(piece.most)
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in range(piece.sequence_ranks.size)]
-        with HEARTBEAT.waiting(OTHERS):
+        with current(Heartbeat).waiting(OTHERS):
             dist.all_gather(parts, padded, group=piece.sequence_ranks.group)
         return torch.cat(parts)
 
@@ -113,7 +114,7 @@ def to_heads(states: Tensor, sequence_ranks: SequenceRanks, *, num_heads: int) -
     repeats = lcm(states.shape[1], sequence_ranks.size) // states.shape[1]
     if repeats > 1:
         states = states.repeat_interleave(repeats, dim=1)
-    assert num_heads % states.shape[1] == 0, f"{num_heads} heads cannot be dealt to {sequence_ranks.size} ranks"
+    assert num_heads % states.shape[1] == 0, f"{num_heads} heads cannot be divided among {sequence_ranks.size} ranks"
     exchanged: Tensor = _Exchanged.apply(states, sequence_ranks, True)  # type: ignore[no-untyped-call]
     return exchanged
 
@@ -155,6 +156,6 @@ def _tokens_of_own(states: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
 def _sent_to_all(parts: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
     """Send part i of [ranks, ...] to rank i, and return [ranks, ...] with one part from each rank."""
     received = torch.empty_like(parts)
-    with HEARTBEAT.waiting(OTHERS):
+    with current(Heartbeat).waiting(OTHERS):
         dist.all_to_all_single(received, parts, group=sequence_ranks.group)
     return received

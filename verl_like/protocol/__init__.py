@@ -7,6 +7,15 @@ pickle contains only its own rows.
 
 from verl_like.protocol.base_table import DataProtoItem
 from verl_like.protocol.columns import COLUMNS, Column, ColumnSpec, bytes_per_token, token_columns
+from verl_like.protocol.episode_rows import (
+    EPISODE_ROW,
+    episode_numbers,
+    last_rows,
+    num_samples,
+    over_episode,
+    sampled_tokens,
+    samples_of,
+)
 from verl_like.protocol.folding import fold_batch_dim, unfold_batch_dim
 from verl_like.protocol.ragged import Ragged
 from verl_like.protocol.rows_file import read_rows, write_rows
@@ -17,6 +26,7 @@ from verl_like.protocol.verl_methods import pad_dataproto_to_divisor, unpad_data
 
 __all__ = [
     "COLUMNS",
+    "EPISODE_ROW",
     "Array",
     "Column",
     "ColumnSpec",
@@ -26,10 +36,16 @@ __all__ = [
     "Selection",
     "bytes_per_token",
     "check_columns",
+    "episode_numbers",
     "fold_batch_dim",
+    "last_rows",
+    "num_samples",
+    "over_episode",
     "pad_dataproto_to_divisor",
     "read_rows",
     "row_index",
+    "sampled_tokens",
+    "samples_of",
     "token_columns",
     "unfold_batch_dim",
     "unpad_dataproto",

@@ -171,7 +171,7 @@ class BaseTable:
         The view keeps the whole storage alive, but its pickle contains only its own rows.
         """
         if not 0 <= start <= end <= len(self):
-            raise IndexError(f"rows {start} to {end} are not all there; the table has {len(self)} rows.")
+            raise IndexError(f"rows {start} to {end} do not all exist; the table has {len(self)} rows.")
         columns = {name: viewed_rows(column, start, end) for name, column in self.columns.items()}
         return type(self)(columns, self.meta_info, end - start)
 
@@ -264,11 +264,11 @@ def _num_rows_without_columns(tables: Sequence[BaseTable]) -> int | None:
     return next(iter(counts), None)
 
 
-def united_meta_info(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    for name in mine.keys() & other.keys():
-        if not same(mine[name], other[name]):
+def united_meta_info(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    for name in own.keys() & other.keys():
+        if not same(own[name], other[name]):
             raise ValueError(
-                f"tables differ in meta_info {name!r}: {mine[name]!r} and {other[name]!r}; nothing is overwritten. "
+                f"tables differ in meta_info {name!r}: {own[name]!r} and {other[name]!r}; nothing is overwritten. "
                 f"Remove it from one of them first."
             )
-    return {**mine, **other}
+    return {**own, **other}

@@ -22,7 +22,7 @@ Column: TypeAlias = "Ragged | Array | Tensor | list[Any]"
 class ColumnSpec:
     """Content and producer of a column."""
 
-    kind: str  # "token", "fixed" or "object"
+    kind: str  # "token", "turn" (ragged as well, with an entry per turn of an episode), "fixed" or "object"
     dtype: str
     unit: str
     producer: str
@@ -36,9 +36,15 @@ COLUMNS: dict[str, ColumnSpec] = {
     "response_ids": ColumnSpec("token", "int32", "token ids", "rollout"),
     "response_mask": ColumnSpec("token", "bool", "true where the policy chose the token", "rollout"),
     "rollout_log_probs": ColumnSpec("token", "float32", "nats, per response token", "rollout"),
+    # Of episodes with environments only.
+    "episode_row": ColumnSpec("fixed", "int32", "index of the row within its episode", "rollout"),
+    "turn_index": ColumnSpec("turn", "int32", "number of the turn in its episode", "rollout"),
+    "turn_tokens": ColumnSpec("turn", "int32", "sampled tokens that the row is learned from", "rollout"),
+    "turn_rewards": ColumnSpec("turn", "float32", "reward from the environment", "rollout"),
+    "state_keys": ColumnSpec("turn", "int64", "hash of the state before the turn, -1 for none", "rollout"),
     "old_log_probs": ColumnSpec("token", "float32", "nats, per response token", "old_log_probs"),
     "sum_pi_squared": ColumnSpec(
-        "token", "float32", "sum of squared probabilities at the token's place", "old_log_probs"
+        "token", "float32", "sum of squared probabilities at the token's position", "old_log_probs"
     ),
     "ref_log_probs": ColumnSpec("token", "float32", "nats, per response token", "ref_log_probs"),
     "values": ColumnSpec("token", "float32", "reward, per response token", "values"),
@@ -48,7 +54,7 @@ COLUMNS: dict[str, ColumnSpec] = {
         "token", "float32", "share of the mini-batch's tokens with a higher covariance", "advantages"
     ),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
-    "features": ColumnSpec("object", "dict", "what the engine reads besides tokens, if anything", "prompts"),
+    "features": ColumnSpec("object", "dict", "inputs of the engine in addition to tokens, if any", "prompts"),
 }
 
 
@@ -76,7 +82,9 @@ def check_column(name: str, column: Column) -> None:
         ValueError: for another kind or dtype.
     """
     spec = COLUMNS.get(name)
-    if spec is not None and (kind_of(column) != spec.kind or dtypes_of(column) not in ("", spec.dtype)):
+    if spec is not None and (
+        kind_of(column) != {"turn": "token"}.get(spec.kind, spec.kind) or dtypes_of(column) not in ("", spec.dtype)
+    ):
         article = "an" if spec.kind == "object" else "a"
         raise ValueError(
             f"{described(name, column)}; expected {article} {spec.kind} column of {spec.dtype} ({spec.unit})."
@@ -200,9 +208,8 @@ def concatenated(name: str, parts: Sequence[Column]) -> Column:
     if odd is not None:
         raise ValueError(
             f"tables to concatenate differ: {described(name, first)} held by {_holder(first)} in one and "
-            f"{described(name, odd)} held by "
-            f"{_holder(odd)} in another; expected one kind, dtype, trailing shape and place. Convert one, or call "
-            f"to(device) on both."
+            f"{described(name, odd)} held by {_holder(odd)} in another; expected the same kind, dtype, trailing shape "
+            "and storage. Convert one, or call to(device) on both."
         )
     ragged = [part for part in parts if isinstance(part, Ragged)]
     if ragged:
@@ -237,7 +244,7 @@ def moved(name: str, column: Column, device: str | torch.device) -> Column:
         return column.to(device) if isinstance(column, Ragged) else as_tensor(column, device)
     except TypeError as error:
         raise ValueError(
-            f"{described(name, column)}, a dtype that torch lacks; expected one that it has. Convert it first."
+            f"{described(name, column)}, a dtype that torch lacks; expected a dtype of torch. Convert it first."
         ) from error
 
 

@@ -29,7 +29,7 @@ def fold_batch_dim(table: Table, new_batch_size: int) -> Table:
     """
     if new_batch_size < 1 or len(table) % new_batch_size:
         raise ValueError(
-            f"{len(table)} rows do not divide into {new_batch_size} rows of equally many; pad or drop rows first."
+            f"{len(table)} rows do not divide into {new_batch_size} rows of equal size; pad or drop rows first."
         )
     size = len(table) // new_batch_size
     columns = {name: _folded(column, new_batch_size, size) for name, column in table.columns.items()}
@@ -68,7 +68,7 @@ def _with_axes_merged(table: Table) -> Table:
     sizes = {name: _entries_per_row(name, column) for name, column in table.columns.items()}
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{name!r} {size}" for name, size in sizes.items())
-        raise ValueError(f"columns differ in what their rows hold: {found} entries each; expected equally many.")
+        raise ValueError(f"columns differ in the number of entries per row: {found}; expected the same number.")
     return type(table)({name: _merged(name, column) for name, column in table.columns.items()}, table.meta_info)
 
 
@@ -83,7 +83,7 @@ def _entries_per_row(name: str, column: Column) -> int:
         )
     if not isinstance(column, list):
         if column.ndim < 2:
-            raise ValueError(f"{described(name, column)}; expected a second axis, which its rows are made of.")
+            raise ValueError(f"{described(name, column)}; expected a second axis, whose entries become rows.")
         return int(column.shape[1])
     sizes = {len(entry) if _holds_entries(entry) else -1 for entry in column}
     if len(sizes) > 1 or -1 in sizes:

@@ -57,7 +57,8 @@ class Ragged:
         if (offsets[1:] < offsets[:-1]).any():
             row = int(np.argmax(offsets[1:] < offsets[:-1]))
             raise ValueError(
-                f"row {row} of a ragged column would have {offsets[row + 1] - offsets[row]} tokens; offsets never fall."
+                f"row {row} of a ragged column would have {offsets[row + 1] - offsets[row]} tokens; expected offsets "
+                "that do not decrease."
             )
         if isinstance(values, np.ndarray) and values.dtype.kind not in "biufc":
             raise ValueError(
@@ -234,9 +235,9 @@ class Ragged:
 def _valid(lengths: Array, width: int, side: str) -> Array:
     """Return [B, T] bool, true where a padded row holds a value."""
     if side not in ("right", "left"):
-        raise ValueError(f"side is {side!r}; padding goes on the 'right' or on the 'left'.")
-    place = np.arange(width)
-    return place < lengths[:, None] if side == "right" else place + lengths[:, None] >= width
+        raise ValueError(f"side is {side!r}; expected 'right' or 'left'.")
+    column = np.arange(width)
+    return column < lengths[:, None] if side == "right" else column + lengths[:, None] >= width
 
 
 def _ranges(values: Values, starts: Array, lengths: Array, offsets: Array) -> Values:

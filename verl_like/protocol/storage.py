@@ -23,7 +23,7 @@ Values: TypeAlias = "Array | Tensor"
 
 
 def is_tensor(value: object) -> TypeIs[Tensor]:
-    """Return whether torch holds the value."""
+    """Return whether the value is a torch tensor."""
     # A process that has not imported torch, or is still importing it, has no tensors.
     return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
 
@@ -131,7 +131,7 @@ def _unpacked(content: Array, dtype: torch.dtype, shape: tuple[int, ...]) -> Ten
     return tensor
 
 
-_LOOKED_INTO = frozenset((np.ndarray, dict, list, tuple))
+_INSPECTED = frozenset((np.ndarray, dict, list, tuple))
 
 
 def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
@@ -145,7 +145,7 @@ def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
         seen: results so far, by identity, so that shared values stay shared.
     """
     kind = type(value)
-    if not _is_looked_into(kind):
+    if not _is_inspected(kind):
         return value
     seen = {} if seen is None else seen
     if id(value) in seen:
@@ -160,13 +160,13 @@ def packed(value: Any, seen: dict[int, Any] | None = None) -> Any:
         new = value if value.flags.c_contiguous or value.flags.f_contiguous else value.copy()
     else:
         old = list(value.values()) if kind is dict else value
-        items = [packed(item, seen) if _is_looked_into(type(item)) else item for item in old]
+        items = [packed(item, seen) if _is_inspected(type(item)) else item for item in old]
         if not all(map(operator.is_, items, old)):
             new = dict(zip(value, items, strict=True)) if kind is dict else kind(items)
     seen[id(value)] = new
     return new
 
 
-def _is_looked_into(kind: type) -> bool:
+def _is_inspected(kind: type) -> bool:
     """Return whether values of this type are inspected; subclasses control their own pickling."""
-    return kind in _LOOKED_INTO or kind is getattr(sys.modules.get("torch"), "Tensor", None)
+    return kind in _INSPECTED or kind is getattr(sys.modules.get("torch"), "Tensor", None)

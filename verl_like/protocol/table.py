@@ -159,7 +159,7 @@ class DataProto(BaseTable):
         """
         old, new = names_of(old_keys, []), names_of(new_keys, [])
         if len(old) != len(new) or len(set(old)) != len(old):
-            raise ValueError(f"names {old} cannot become {new}; expected a new name for each, and each once.")
+            raise ValueError(f"names {old} cannot become {new}; expected one different new name for each.")
         for name in old:
             self._column(name)
         renamed = dict(zip(old, new, strict=True))

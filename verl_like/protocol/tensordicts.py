@@ -35,8 +35,8 @@ def to_tensordict(table: BaseTable) -> TensorDict:
             f"Rename the columns, or pop the facts first."
         )
     entries = {name: _entry(name, column, tensordict) for name, column in table.columns.items()}
-    beside = {name: tensordict.NonTensorData(value) for name, value in table.meta_info.items()}
-    return tensordict.TensorDict({**entries, **beside}, batch_size=[len(table)])
+    meta_entries = {name: tensordict.NonTensorData(value) for name, value in table.meta_info.items()}
+    return tensordict.TensorDict({**entries, **meta_entries}, batch_size=[len(table)])
 
 
 def from_tensordict(kind: type[Table], tensor_dict: TensorDict, meta_info: Mapping[str, Any] | None = None) -> Table:
@@ -77,7 +77,7 @@ def _entry(name: str, column: Column, tensordict: Any) -> Any:
     if isinstance(column, list):
         if not column:
             raise ValueError(
-                f"{described(name, column)} without rows, which tensordict 0.10 cannot stack; expected some. "
+                f"{described(name, column)} without rows, which tensordict 0.10 cannot stack; expected at least one. "
                 f"Pop the column first."
             )
         return tensordict.NonTensorStack(*map(tensordict.NonTensorData, column))

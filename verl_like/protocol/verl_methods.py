@@ -38,7 +38,7 @@ def print_size(table: Table, prefix: str = "") -> None:
         )
     parts = ", ".join(f"{kind} {size / 2**20:.2f} MiB" for kind, size in sizes.items())
     line = f"{len(table)} rows: {parts}, total {sum(sizes.values()) / 2**20:.2f} MiB"
-    print(f"{prefix}, {line}" if prefix else line)  # noqa: T201  (printing is what it is for)
+    print(f"{prefix}, {line}" if prefix else line)  # noqa: T201  (its purpose is to print)
 
 
 def sample_level_repeat(table: Table, repeat_times: Sequence[int] | Array | Tensor) -> Table:
@@ -114,7 +114,7 @@ def load_from_disk(kind: type[Table], filepath: str | Path) -> Table:
             table = pickle.load(file) if file.peek(2)[:2] == b"\x80\x05" else None
         except (pickle.UnpicklingError, EOFError) as error:
             raise ValueError(
-                f"{filepath} is cut off or damaged ({error}); expected a DataProto written by save_to_disk."
+                f"{filepath} is truncated or damaged ({error}); expected a DataProto written by save_to_disk."
             ) from error
     if not isinstance(table, kind):
         found = "is no pickle of protocol 5" if table is None else f"holds a {type(table).__name__}"
@@ -139,9 +139,7 @@ def pad_dataproto_to_divisor(table: Table, size_divisor: int) -> tuple[Table, in
 def unpad_dataproto(table: Table, pad_size: int) -> Table:
     """Return the table without its last ``pad_size`` rows; the table itself if that is 0."""
     if not 0 <= pad_size <= len(table):
-        raise ValueError(
-            f"pad_size is {pad_size}; expected a number of the table's {len(table)} rows, as the padding reported it."
-        )
+        raise ValueError(f"pad_size is {pad_size}; expected 0 to {len(table)}, as returned when the table was padded.")
     return table if pad_size == 0 else table.select_idxs(slice(0, len(table) - pad_size))
 
 
