@@ -19,7 +19,7 @@ from verl_like.protocol import DataProto
 
 
 class StaleWeightsError(RuntimeError):
-    """Raised when an engine is to generate from a weight version that it does not hold."""
+    """Raised when an engine is asked to generate from a weight version that it does not hold."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +59,7 @@ class Finished:
     response_ids: list[int]
     log_probs: list[float]
     finish_reason: str  # "stop" (end token), "length" or "abort"
+    num_cached_tokens: int = 0  # of the prompt, found in the prefix cache
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,7 +71,7 @@ class EngineUsage:
     preemptions: int = 0  # requests put back into the queue and computed anew
     cached_prompt_tokens: int = 0  # prompt tokens of finished requests that were found in the prefix cache
 
-    def see(self, *, running: int, waiting: int) -> None:
+    def record(self, *, running: int, waiting: int) -> None:
         """Record the current numbers of running and waiting requests."""
         self.running, self.waiting = max(self.running, running), max(self.waiting, waiting)
 
@@ -78,8 +79,10 @@ class EngineUsage:
 class RolloutEngine(Protocol):
     """A generation engine in this process. All ranks of a tensor-parallel group make the same calls."""
 
-    version: int  # of the weights it holds; -1 before the first sync
+    version: int  # version of the weights it holds; -1 before the first sync
     usage: EngineUsage  # the caller that reads it sets a new one
+    end_token_ids: frozenset[int]  # tokens that end a response
+    vocab_size: int  # prompt ids are below it
 
     def submit(self, requests: list[Request]) -> None:
         """Queue requests; raise ValueError for a prompt that does not fit."""
@@ -89,8 +92,8 @@ class RolloutEngine(Protocol):
 
     def has_unfinished(self) -> bool: ...
 
-    def room(self) -> int:
-        """Return how many more requests would start with the next step; 0 if some wait already."""
+    def num_free_slots(self) -> int:
+        """Return the number of requests that the next step would start if they were submitted now; 0 if some wait."""
 
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
         """Stop these requests and return the samples as generated so far."""
@@ -200,7 +203,7 @@ class ForwardEngine(Protocol):
     """
 
     def learner(self, optim: OptimConfig, *, total_updates: int, max_response_tokens: int) -> Learner:
-        """Make this model learn and return its learner; call this once, before any pass.
+        """Prepare this model for training and return its learner; call this once, before any pass.
 
         Args:
             total_updates: optimiser updates of the whole run, at which the schedule ends; 0 if unknown.
@@ -237,12 +240,12 @@ class PolicyEngine(ForwardEngine, Protocol):
         temperature: float,
         entropy: bool = False,
         sum_pi_squared: bool = False,
-        as_read: bool = False,
+        without_adapters: bool = False,
     ) -> dict[str, NDArray[np.float32]]:
         """Compute the log-probs of the response tokens, without gradients.
 
         Args:
-            as_read: for a model with LoRA adapters, whether to compute them without the adapters.
+            without_adapters: for a model with LoRA adapters, whether to disable the adapters.
 
         Returns:
             ``log_probs`` [K] float32 nats, the response tokens of all rows concatenated, and if requested ``entropy``

@@ -37,7 +37,7 @@ class SyncedEngine(ABC):
         self.usage = EngineUsage()
         self._weight_shapes = dict(weight_shapes)
         self._max_model_len = max_model_len
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
         self._sync: _Sync | None = None
         self._is_cache_awake = True
         self._are_weights_awake = True
@@ -46,7 +46,7 @@ class SyncedEngine(ABC):
     def has_unfinished(self) -> bool: ...
 
     @abstractmethod
-    def room(self) -> int: ...
+    def num_free_slots(self) -> int: ...
 
     @abstractmethod
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None: ...
@@ -70,7 +70,7 @@ class SyncedEngine(ABC):
         if self._sync is not None:
             raise RuntimeError(
                 f"A sync to version {version} was begun while the one to version {self._sync.version} is open. "
-                "Call finish_sync first; after a failed load the engine must be built anew."
+                "Call finish_sync first; after a failed load, build a new engine."
             )
         if not keeps_requests:
             self._refuse_unfinished("begin_sync")
@@ -139,7 +139,7 @@ class SyncedEngine(ABC):
             raise RuntimeError("submit was called on a sleeping engine. Sync its weights and call wake() first.")
         if self.version < 0:
             raise StaleWeightsError(
-                "The engine holds no weights: it was never synced, or it slept or failed a sync since. "
+                "The engine holds no weights: it was never synced, or has slept since, or its last sync failed. "
                 "Call begin_sync(version), load(weights) and finish_sync() first."
             )
 
@@ -151,20 +151,20 @@ class SyncedEngine(ABC):
             )
         if num_prompt + max_tokens > self._max_model_len:
             raise ValueError(
-                f"Request {name} has {num_prompt} prompt tokens and asks for {max_tokens} more, but the engine was "
+                f"Request {name} has {num_prompt} prompt tokens and max_tokens={max_tokens}, but the engine was "
                 f"built "
                 f"for {self._max_model_len} in all. Raise data.max_prompt_length or data.max_response_length."
             )
         if request.features and not self.takes_features:
             raise ValueError(
-                f"Request {name} has the features {sorted(request.features)}, but this engine reads token ids alone. "
+                f"Request {name} has the features {sorted(request.features)}, but this engine reads only token ids. "
                 "Use a rollout.backend that takes features, or prompts without them."
             )
         lowest, highest = min(request.prompt_ids), max(request.prompt_ids)
-        if lowest < 0 or highest >= self._vocab_size:
+        if lowest < 0 or highest >= self.vocab_size:
             raise ValueError(
                 f"Request {name} has token ids from {lowest} to {highest}, but the model knows 0 to "
-                f"{self._vocab_size - 1}. Check that model.tokenizer_path is the model's own tokenizer."
+                f"{self.vocab_size - 1}. Check that model.tokenizer_path is the model's own tokenizer."
             )
 
     def _check_step(self) -> None:
@@ -215,7 +215,7 @@ class _Sync:
         found = "; ".join(f"{len(names)} {kind}: {_shown(names)}" for kind, names in faults.items() if names)
         if found:
             raise ValueError(
-                f"The sync to version {self.version} brought the wrong weights: {found}. Expected exactly the "
+                f"The sync to version {self.version} delivered the wrong weights: {found}. Expected exactly the "
                 f"{len(self._weight_shapes)} tensors of the Hugging Face model, tied weights under both names. "
                 "The engine has no usable weights until a full sync."
             )

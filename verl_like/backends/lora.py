@@ -61,14 +61,14 @@ class Adapters:
         except ValueError as error:
             raise ValueError(
                 f"model.lora.targets={list(lora.targets)} does not fit {type(backbone).__name__}: {error} Its linear "
-                f"layers are called {', '.join(sorted(linear))}; {ALL_LINEAR} takes them all but the output layer."
+                f"layers are called {', '.join(sorted(linear))}; {ALL_LINEAR} selects all except the output layer."
             ) from error
         for name, layer in self._layers():
             if layer is backbone.get_output_embeddings() or not isinstance(layer.get_base_layer(), nn.Linear):
                 raise ValueError(
-                    f"model.lora.targets={list(lora.targets)} takes in {name}, which is no linear layer or the output "
-                    f"layer, whose logits are computed in parts. Leave it out, or set model.lora.targets=[{ALL_LINEAR}]"
-                    f"."
+                    f"model.lora.targets={list(lora.targets)} selects {name}, which is no linear layer or is the "
+                    "output layer, whose logits are computed in parts. Leave it out, or set "
+                    f"model.lora.targets=[{ALL_LINEAR}]."
                 )
             layer.lora_A.float()  # float32 masters for the optimiser, whatever the layer's dtype
             layer.lora_B.float()
@@ -77,7 +77,7 @@ class Adapters:
         """Yield (name, layer) of the layers with an adapter."""
         return ((name, layer) for name, layer in self._backbone.named_modules() if isinstance(layer, LoraLayer))
 
-    def let_learn_alone(self) -> None:
+    def freeze_others(self) -> None:
         """Freeze everything except the adapters."""
         self._backbone.requires_grad_(False)
         for _, parameter in self.parameters():
@@ -105,18 +105,18 @@ class Adapters:
             save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, fresh / ADAPTER_FILE)
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Put the original layers back inside the context, so that the model has the layer names of its files."""
+    def original_layers(self) -> Iterator[None]:
+        """Restore the original layers inside the context, so that the model has the layer names of its files."""
         found = list(self._layers())
         for name, layer in found:
-            self._put(name, layer.get_base_layer())
+            self._set_layer(name, layer.get_base_layer())
         try:
             yield
         finally:
             for name, layer in found:
-                self._put(name, layer)
+                self._set_layer(name, layer)
 
-    def _put(self, name: str, layer: nn.Module) -> None:
+    def _set_layer(self, name: str, layer: nn.Module) -> None:
         parent, _, own = name.rpartition(".")
         setattr(self._backbone.get_submodule(parent), own, layer)
 

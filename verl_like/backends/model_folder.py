@@ -124,8 +124,8 @@ def weight_files(model_path: str) -> list[Path]:
     files = weights_in(root)
     if not files:
         raise ValueError(
-            f"the folder {model_path!r} has no weights in safetensors files, which alone can be read one by one. "
-            "Load and save the model with transformers to make them."
+            f"the folder {model_path!r} has no weights in safetensors files, the only format that can be read tensor "
+            "by tensor. Load and save the model with transformers to make them."
         )
     return files
 

@@ -99,11 +99,11 @@ def _check(path: Path, weights: Mapping[str, Any]) -> None:
         raise ValueError(f"{path} holds no engine checkpoint (no .metadata file). Check trainer.resume.")
     held = {name for name in FileSystemReader(path).read_metadata().state_dict_metadata if name.startswith(_MODEL)}
     wanted = {f"{_MODEL}{name}" for name in weights}
-    for kind, names in (("lacks", wanted - held), ("has besides", held - wanted)):
+    for kind, names in (("lacks {} weights", wanted - held), ("has {} additional weights", held - wanted)):
         if names:
             raise ValueError(
-                f"the checkpoint {path} {kind} {len(names)} weights of the model that is to read it, among them "
-                f"{sorted(names)[:2]}. Go on with the model.path and model.lora that it was written with."
+                f"the checkpoint {path} {kind.format(len(names))}, among them {sorted(names)[:2]}; expected exactly "
+                "those of the model that reads it. Set model.path and model.lora as they were when it was written."
             )
 
 
@@ -123,7 +123,7 @@ def _load_rng(path: Path) -> None:
     rng_file = path / f"rng_rank_{dist.get_rank()}.pt"
     saved = torch.load(rng_file, weights_only=True) if rng_file.is_file() else None
     if saved is None or saved["world_size"] != dist.get_world_size():
-        log.info("the checkpoint %s is of another number of ranks; torch's random state is not restored", path)
+        log.info("the checkpoint %s was written by another number of ranks; torch's random state is not restored", path)
         return
     torch.set_rng_state(saved["states"]["cpu"])
     if "cuda" in saved["states"] and torch.cuda.is_available():

@@ -15,11 +15,11 @@ except ImportError:  # torch before 2.13
     from torch.distributed import all_gather_into_tensor as all_gather_single
 
 
-def all_gather(mine: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+def all_gather(own: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """Gather [n] of every rank (of a group), with equal n, into [ranks, n]."""
-    gathered = torch.empty(dist.get_world_size(group) * mine.numel(), dtype=mine.dtype, device=mine.device)
-    all_gather_single(gathered, mine, group=group)
-    return gathered.view(-1, mine.numel())
+    gathered = torch.empty(dist.get_world_size(group) * own.numel(), dtype=own.dtype, device=own.device)
+    all_gather_single(gathered, own, group=group)
+    return gathered.view(-1, own.numel())
 
 
 def summed(shares: Mapping[str, Tensor], *, ranks_with_any: Sequence[int], device: torch.device) -> dict[str, float]:
@@ -35,7 +35,7 @@ def summed(shares: Mapping[str, Tensor], *, ranks_with_any: Sequence[int], devic
     if len(ranks_with_any) < dist.get_world_size():
         shared: list[list[str] | None] = [names]
         dist.broadcast_object_list(shared, src=ranks_with_any[0], device=device)
-        assert shared[0] is not None, "the names did not arrive"
+        assert shared[0] is not None, "no rank sent the names of its metrics"
         names = shared[0] if not shares else names
     # If names differed between ranks, unrelated scalars would be added; sum a checksum of the names to detect that.
     checksum = float(zlib.crc32("\n".join(names).encode()))
@@ -45,5 +45,5 @@ def summed(shares: Mapping[str, Tensor], *, ranks_with_any: Sequence[int], devic
     sums[-1] = checksum
     dist.all_reduce(sums)
     values = sums.tolist()
-    assert values.pop() == checksum * dist.get_world_size(), f"ranks have different metrics; this one has {names}"
+    assert values.pop() == checksum * dist.get_world_size(), f"ranks have different metrics; this rank has {names}"
     return dict(zip(names, values, strict=True))

@@ -22,7 +22,7 @@ import torch
 from verl_like.backends.fsdp.models import PolicyModel, ShardedModel, policy_skeleton
 from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.ops.attention import HIDDEN_ATTENTION, register_hidden_attention
-from verl_like.ops.compilation import compiles_apart
+from verl_like.ops.compilation import compiles_in_trial
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, pack_rows
 from verl_like.ops.tiles import without_compiling
@@ -60,9 +60,9 @@ def compile_layers(engine: FsdpEngine[PolicyModel], spec: LayerSpec, deadline_s:
     """
     started = time.monotonic()
     module = "verl_like.backends.fsdp.compiled_layers"
-    if not engine.holds_everywhere(compiles_apart(module, asdict(spec), deadline_s, what=_LAYERS, remedy=_REMEDY)):
+    if not engine.holds_everywhere(compiles_in_trial(module, asdict(spec), deadline_s, what=_LAYERS, remedy=_REMEDY)):
         return False
-    have_compiled(engine.module)
+    compile_on_first_call(engine.module)
     for inputs in warm_up_inputs(engine.device, engine.sequence_ranks):
         engine.layout.expect_backward(is_last=True)
         run(engine.module, inputs)
@@ -74,7 +74,7 @@ def compile_layers(engine: FsdpEngine[PolicyModel], spec: LayerSpec, deadline_s:
     return True
 
 
-def have_compiled(module: ShardedModel) -> None:
+def compile_on_first_call(module: ShardedModel) -> None:
     """Make the layers compile when they are first called."""
     register_hidden_attention()
     module.backbone.set_attn_implementation(HIDDEN_ATTENTION)
@@ -125,11 +125,11 @@ def trial(spec: LayerSpec) -> None:
     if config.lora.rank:
         module.add_adapters(config.lora)
     module.to(dtype).to_empty(device=device)
-    module.let_learn(is_frozen=False)
+    module.set_requires_grad(is_frozen=False)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.zero_()
-    have_compiled(module)
+    compile_on_first_call(module)
     for inputs in warm_up_inputs(device, None):
         run(module, inputs)
 

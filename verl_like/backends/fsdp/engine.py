@@ -74,7 +74,7 @@ class FsdpEngine(ABC, Generic[Model]):
         self.module = self._skeleton(kernel=kernel, dtype=dtype)
         if has_adapters:
             self.module.add_adapters(model.lora)
-        self.module.let_learn(is_frozen=settings.is_frozen)
+        self.module.set_requires_grad(is_frozen=settings.is_frozen)
         if recomputes(model.gradient_checkpointing, self.device) and not settings.is_frozen:
             for layer in self.module.decoder_layers():
                 checkpoint(layer)
@@ -82,12 +82,12 @@ class FsdpEngine(ABC, Generic[Model]):
         on_host = settings.fsdp.cpu_offload
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
-            with self.module.as_read():
+            with self.module.original_layers():
                 load_weights(self.module.backbone, model.path, device=self.device, dtype=dtype, stay_on_host=on_host)
         if self.module.adapters is not None:
-            place = torch.device("cpu") if on_host else self.device
-            self.module.adapters.initialise(device=place, seed=settings.seed)
-        self.module.let_learn(is_frozen=settings.is_frozen)  # replicas have new parameters after loading
+            target_device = torch.device("cpu") if on_host else self.device
+            self.module.adapters.initialise(device=target_device, seed=settings.seed)
+        self.module.set_requires_grad(is_frozen=settings.is_frozen)  # replicas have new parameters after loading
 
     def _laid_out(self) -> Layout:
         fsdp, num_parameters = self.settings.fsdp, sum(p.numel() for p in self.module.parameters())
@@ -112,7 +112,7 @@ class FsdpEngine(ABC, Generic[Model]):
         """Run one forward pass with gradients and return what a loss reads, [b, T] each."""
 
     def plan(self, rows: DataProto) -> MicroBatchPlan:
-        """Return how this rank, and those that share tokens with it, run these rows."""
+        """Return the plan by which this rank, and those that share tokens with it, run these rows."""
         max_tokens = resolve_max_tokens(
             self.settings.max_tokens_per_micro_batch,
             self.device,
@@ -162,7 +162,7 @@ class FsdpEngine(ABC, Generic[Model]):
         dist.barrier()
 
     def _adapter_tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-        assert self.module.adapters is not None, "a model without adapters was asked for them"
+        assert self.module.adapters is not None, "the adapter export was requested of a model without adapters"
         self.layout.reshard()
         return self._gathered(self.module.adapters.parameters(), dtype)
 

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from verl_like.backends.fsdp.collectives import all_gather
-from verl_like.telemetry.heartbeat import HEARTBEAT
+from verl_like.context import current
+from verl_like.telemetry.heartbeat import Heartbeat
 
 TOKEN_BYTES = 16
 CACHE_LINE_BYTES = 64
@@ -74,16 +75,16 @@ class Gather(ABC):
 def chunks(flat: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
     """Yield views of one-dimensional tensors in their order, with ``most`` elements in each list except the last."""
     chunk: list[Tensor] = []
-    room = most
+    left = most
     for tensor in flat:
         rest = tensor
         while rest.numel():
-            part, rest = rest[:room], rest[room:]
+            part, rest = rest[:left], rest[left:]
             chunk.append(part)
-            room -= part.numel()
-            if not room:
+            left -= part.numel()
+            if not left:
                 yield chunk
-                chunk, room = [], most
+                chunk, left = [], most
     if chunk:
         yield chunk
 
@@ -99,7 +100,7 @@ class CollectiveGather(Gather):
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
         piece = torch.empty(num_elements, dtype=dtype, device=self._device)
         fill(piece)
-        with HEARTBEAT.waiting(OTHERS):
+        with current(Heartbeat).waiting(OTHERS):
             return all_gather(piece, self._group)
 
     @property
@@ -108,7 +109,7 @@ class CollectiveGather(Gather):
 
     def _sum(self, parts: list[Tensor]) -> None:
         flat = torch.cat(parts)
-        with HEARTBEAT.waiting(OTHERS):
+        with current(Heartbeat).waiting(OTHERS):
             dist.all_reduce(flat, group=self._group)
         _copy(flat, parts)
 
@@ -144,18 +145,18 @@ class SharedGather(Gather):
         """Sum one share on each rank and exchange the sums: a rank reads two tensors, however many ranks there are."""
         sizes = [part.numel() for part in parts]
 
-        def fill(mine: Tensor) -> None:
-            for part, place in zip(parts, mine.split(sizes), strict=True):
-                place.copy_(part)
+        def fill(own: Tensor) -> None:
+            for part, target in zip(parts, own.split(sizes), strict=True):
+                target.copy_(part)
 
         addends = self.table(fill, sum(sizes), torch.float32)
         width = -(-sum(sizes) // self.ranks)
         share = addends[:, self.rank * width : (self.rank + 1) * width]
-        sums = self.table(lambda mine: torch.sum(share, 0, out=mine[: share.shape[1]]), width, torch.float32)
+        sums = self.table(lambda own: torch.sum(share, 0, out=own[: share.shape[1]]), width, torch.float32)
         _copy(sums.view(-1)[: sum(sizes)], parts)
 
     def _wait(self) -> None:
-        with HEARTBEAT.waiting(OTHERS):
+        with current(Heartbeat).waiting(OTHERS):
             dist.barrier(group=self._group)
 
 
@@ -185,13 +186,13 @@ def shared_memory(num_bytes: int, group: dist.ProcessGroup | None = None) -> Ten
     """
     with ExitStack() as closed:
         offer = [_offer(num_bytes, closed) if dist.get_rank(group) == 0 else ("", b"")]
-        with HEARTBEAT.waiting(OTHERS):
+        with current(Heartbeat).waiting(OTHERS):
             dist.broadcast_object_list(offer, group_src=0, group=group)
         memory = opened(offer[0][0], num_bytes, offer[0][1])
-        is_there = torch.tensor(float(memory is not None))
-        with HEARTBEAT.waiting(OTHERS):
-            dist.all_reduce(is_there, op=dist.ReduceOp.MIN, group=group)  # all have opened it, or failed to
-    return memory if is_there else None
+        is_shared = torch.tensor(float(memory is not None))
+        with current(Heartbeat).waiting(OTHERS):
+            dist.all_reduce(is_shared, op=dist.ReduceOp.MIN, group=group)  # all have opened it, or failed to
+    return memory if is_shared else None
 
 
 def _offer(num_bytes: int, closed: ExitStack) -> tuple[str, bytes]:

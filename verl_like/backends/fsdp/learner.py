@@ -15,7 +15,7 @@ from verl_like.algorithms.types import BatchTotals, MicroBatchLoss
 from verl_like.backends.fsdp.checkpoint import begin_checkpoint, load_checkpoint, save_checkpoint
 from verl_like.backends.fsdp.collectives import summed
 from verl_like.backends.fsdp.engine import FsdpEngine, Model
-from verl_like.backends.fsdp.micro_batches import agree, aligned_columns, padded_columns
+from verl_like.backends.fsdp.micro_batches import agree, aligned_columns, learned_counts, padded_columns
 from verl_like.backends.fsdp.offload import HostCopies
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
 from verl_like.backends.fsdp.sequence_parallel import shared_rows
@@ -36,7 +36,7 @@ class FsdpLearner:
     def __init__(
         self, engine: FsdpEngine[Any], optim: OptimConfig, *, total_updates: int, max_response_tokens: int
     ) -> None:
-        assert not engine.settings.is_frozen, "a frozen model has no float32 masters to learn on"
+        assert not engine.settings.is_frozen, "a frozen model has no float32 master weights to update"
         self.engine, self._optim, self._max_response_tokens = engine, optim, max_response_tokens
         self.optimizer = build_optimizer(engine.module, optim)
         self.schedule = build_schedule(self.optimizer, optim, total_updates)
@@ -50,12 +50,12 @@ class FsdpLearner:
         schedule counts only the updates that were made.
         """
         engine, device = self.engine, self.engine.device
-        response_mask = rows.ragged("response_mask") if len(rows) else None
+        counts = learned_counts(rows)
         if len(rows):
             rows = rows.select_idxs(loss.moves_weights(rows))
         rows, _ = shared_rows(rows, engine.sequence_ranks)
         plan = engine.plan(rows)
-        ranks = agree(plan, device=device, response_mask=response_mask)
+        ranks = agree(plan, device=device, counts=counts)
         if ranks.num_tokens == 0:
             log.warning("no rank has a response token to learn from; this update is skipped")
             return {"grad_norm": 0.0, "lr": self._lr(), "skipped_updates": 1.0}
@@ -75,7 +75,10 @@ class FsdpLearner:
                 # Every parameter gets a zero gradient, so that this rank takes part in every reduction.
                 (torch.stack([output.sum() for output in outputs.values()]).sum() * 0.0).backward()
                 continue
-            share = loss(outputs, padded_columns(columns, batch.rows, device=device), totals)
+            of_pass = padded_columns(columns, batch.rows, device=device)
+            if "episode_tokens" in rows.columns:
+                of_pass["episode_tokens"] = torch.from_numpy(np.asarray(rows["episode_tokens"])[batch.rows]).to(device)
+            share = loss(outputs, of_pass, totals)
             share.loss.backward()
             for name, value in share.metrics.items():
                 # Ranks that share rows all compute the same metrics.
@@ -97,7 +100,7 @@ class FsdpLearner:
             if self._host is not None:
                 self._host.move_out(self.optimizer)
         else:
-            log.warning("the gradient norm is %s; the weights are left alone", grad_norm)
+            log.warning("the gradient norm is %s; the weights are not changed", grad_norm)
         self.optimizer.zero_grad(set_to_none=True)
         return {"grad_norm": grad_norm, "lr": lr, "skipped_updates": float(not is_finite)}
 

@@ -107,7 +107,7 @@ def _refuse_others(found: LoadStateDictInfo, path: str) -> None:
     problems = sorted(shapes) + [f"{name}: {error}" for name, error in found.conversion_errors.items()]
     if problems:
         raise ValueError(
-            f"{len(problems)} weights in {path!r} are not those that its config.json speaks of, among them "
+            f"{len(problems)} weights in {path!r} do not have the shapes that its config.json gives, among them "
             f"{'; '.join(problems[:3])}. Check that model.path is the right folder, and model.override_config."
         )
 

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from verl_like.backends.fsdp.collectives import all_gather
+from verl_like.context import current
 from verl_like.ops.matmul import mkl_is_slow
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
 from verl_like.ops.ulysses import SequenceRanks
-from verl_like.protocol import DataProto, Ragged
-from verl_like.telemetry.heartbeat import HEARTBEAT
-from verl_like.telemetry.ledger import LEDGER, waiting
+from verl_like.protocol import EPISODE_ROW, DataProto, Ragged
+from verl_like.telemetry.heartbeat import Heartbeat
+from verl_like.telemetry.ledger import Ledger, waiting
 
 # Two ranks on two cores. With 2 million parameters and 192 dimensions 2,048 are 4 to 13 % faster than 1,024; with 0.2
 # million and 64 dimensions 9 to 14 %. With 28 million and 512 they are 5 % slower, and with 110 million 30 %.
@@ -124,7 +125,7 @@ class MicroBatchPlan:
         """Yield ``count`` passes, at least as many as this rank has rows for."""
         assert count >= len(self._parts), f"{len(self._parts)} micro-batches do not fit into {count} passes"
         for part in self._parts:
-            HEARTBEAT.tick()
+            current(Heartbeat).tick()
             responses = self._responses.take(part)
             inputs = pack_rows(
                 self._prompts.take(part),
@@ -135,13 +136,13 @@ class MicroBatchPlan:
                 round_up=self._device.type == "cpu" and mkl_is_slow(),
                 sequence_ranks=self._sequence_ranks,
             )
-            LEDGER.count(
-                f"tokens/{LEDGER.current}",
+            current(Ledger).count(
+                f"tokens/{current(Ledger).stage}",
                 inputs.num_tokens / (self._sequence_ranks.size if self._sequence_ranks else 1),
             )
             yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
         for _ in range(count - len(self._parts)):
-            HEARTBEAT.tick()
+            current(Heartbeat).tick()
             token = Ragged.from_rows([[0]], "int32")
             inputs = pack_rows(
                 token,
@@ -222,18 +223,33 @@ class AllRanks:
 
     num_micro_batches: int  # of the rank with the most
     num_tokens: float  # true entries of response_mask
-    num_sequences: float  # rows with a true entry
+    num_sequences: float  # rows with a true entry, or episodes
     ranks_with_rows: list[int]
 
 
-def agree(plan: MicroBatchPlan, *, device: torch.device, response_mask: Ragged | None = None) -> AllRanks:
-    """Sum the counts of all ranks, and take the largest number of passes, in one small all-gather."""
-    mine = [float(plan.num_micro_batches), 0.0, 0.0]
-    if response_mask is not None and len(response_mask):
-        per_row = response_mask.count_nonzero()
-        mine[1:] = [float(per_row.sum()), float((per_row > 0).sum())]
+def learned_counts(rows: DataProto) -> tuple[float, float]:
+    """Return the true entries of ``response_mask``, and the sequences: rows with a true entry, or episodes with one.
+
+    Of an episode's rows, which may be on several ranks, the first counts.
+    """
+    if not len(rows):
+        return 0.0, 0.0
+    per_row = rows.ragged("response_mask").count_nonzero()
+    is_sequence = per_row > 0
+    if EPISODE_ROW in rows.columns:
+        is_sequence &= np.asarray(rows[EPISODE_ROW]) == 0
+    return float(per_row.sum()), float(is_sequence.sum())
+
+
+def agree(plan: MicroBatchPlan, *, device: torch.device, counts: tuple[float, float] = (0.0, 0.0)) -> AllRanks:
+    """Sum the counts of all ranks, and take the largest number of passes, in one small all-gather.
+
+    Args:
+        counts: :func:`learned_counts` of this rank's rows.
+    """
+    own = [float(plan.num_micro_batches), *counts]
     with waiting("peer", "all ranks, before the first micro-batch"):
-        table = all_gather(torch.tensor(mine, dtype=torch.float64, device=device)).cpu()
+        table = all_gather(torch.tensor(own, dtype=torch.float64, device=device)).cpu()
     return AllRanks(
         num_micro_batches=int(table[:, 0].max()),
         num_tokens=float(table[:, 1].sum()),

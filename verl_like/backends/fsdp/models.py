@@ -29,7 +29,7 @@ from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
 from verl_like.ops.matmul import with_fast_matmul
 from verl_like.ops.packing import ModelInputs
 from verl_like.ops.tiles import OutputLayer
-from verl_like.remote_models import here
+from verl_like.remote_models import local_path
 
 if TYPE_CHECKING:
     from verl_like.backends.lora import Adapters
@@ -71,15 +71,15 @@ class ShardedModel(nn.Module):
         self.adapters = Adapters(self.backbone, lora)
         with_fast_matmul(self.backbone)
 
-    def as_read(self) -> AbstractContextManager[None]:
+    def original_layers(self) -> AbstractContextManager[None]:
         """Restore, inside the context, the backbone's own layers and names, as in its files."""
-        return nullcontext() if self.adapters is None else self.adapters.apart()
+        return nullcontext() if self.adapters is None else self.adapters.original_layers()
 
-    def let_learn(self, *, is_frozen: bool) -> None:
-        """Set which parameters have gradients: none of a frozen model, and only the adapters if there are any."""
+    def set_requires_grad(self, *, is_frozen: bool) -> None:
+        """Set which parameters require gradients: none of a frozen model, and only the adapters if there are any."""
         self.requires_grad_(not is_frozen)
         if self.adapters is not None:
-            self.adapters.let_learn_alone()
+            self.adapters.freeze_others()
 
     @property
     def hidden_size(self) -> int:
@@ -131,7 +131,7 @@ class PolicyModel(ShardedModel):
         found = self.token_stats(
             self.hidden_states(inputs),
             self.output_layer(),
-            inputs.targets if piece is None else inputs.targets[piece.places],
+            inputs.targets if piece is None else inputs.targets[piece.positions],
             temperature=temperature,
             entropy=entropy,
             sum_pi_squared=sum_pi_squared,
@@ -199,7 +199,7 @@ def score_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: 
         found = ", ".join(f"{name} ({type(child).__name__})" for name, child in heads.items())
         raise ValueError(
             f"the {type(classifier).__name__} in {path!r} ends in {found or 'nothing'}, expected one linear layer "
-            "called score behind a decoder. Name a reward model of a decoder family, such as Llama, Qwen, Mistral or "
+            "called score after a decoder. Name a reward model of a decoder family, such as Llama, Qwen, Mistral or "
             "Gemma."
         )
     return ValueModel(classifier, kernel=kernel, head=heads["score"]).eval()
@@ -231,7 +231,7 @@ def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:
         raise ValueError(
             "model.path is empty; expected a folder or hub name of a Hugging Face model. Set model.path=PATH."
         )
-    path = here(path)
+    path = local_path(path)
     if Path(path).is_dir() and not (Path(path) / "config.json").is_file():
         raise ValueError(f"the folder {path!r} has no config.json; expected a Hugging Face model. Check model.path.")
     is_hub_name = path.count("/") == 1 and not path.startswith((".", "/", "~"))

@@ -23,27 +23,27 @@ class HostCopies:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._places: dict[tuple[Tensor, str], Tensor] = {}  # parameter and moment -> host memory
+        self._buffers: dict[tuple[Tensor, str], Tensor] = {}  # parameter and moment -> host memory
 
     @property
-    def places(self) -> list[Tensor]:
+    def buffers(self) -> list[Tensor]:
         """The host memory allocated so far."""
-        return list(self._places.values())
+        return list(self._buffers.values())
 
     @torch.no_grad()
     def move_out(self, optimizer: Optimizer) -> None:
         """Move the moments to host memory."""
         moved = [
-            (shard, self._place_of(key, shard))
+            (shard, self._buffer_of(key, shard))
             for key, shard in _moments(optimizer)
             if shard.device.type == self._device.type
         ]
-        for shard, place in moved:
-            place.copy_(shard, non_blocking=True)
+        for shard, memory in moved:
+            memory.copy_(shard, non_blocking=True)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)  # otherwise an unfinished copy could be read
-        for shard, place in moved:
-            shard.data = place
+        for shard, memory in moved:
+            shard.data = memory
 
     @torch.no_grad()
     def move_in(self, optimizer: Optimizer) -> None:
@@ -51,10 +51,10 @@ class HostCopies:
         for _, shard in _moments(optimizer):
             shard.data = shard.to(self._device, non_blocking=True)
 
-    def _place_of(self, key: tuple[Tensor, str], shard: Tensor) -> Tensor:
-        if key not in self._places:
-            self._places[key] = locked_like(shard)
-        return self._places[key]
+    def _buffer_of(self, key: tuple[Tensor, str], shard: Tensor) -> Tensor:
+        if key not in self._buffers:
+            self._buffers[key] = locked_like(shard)
+        return self._buffers[key]
 
 
 def _moments(optimizer: Optimizer) -> Iterator[tuple[tuple[Tensor, str], Tensor]]:
@@ -73,7 +73,7 @@ def locked_like(tensor: Tensor) -> Tensor:
     Raises:
         RuntimeError: if the memory cannot be locked; CUDA gives the reason.
     """
-    place = torch.empty_like(tensor, device="cpu")
-    if tensor.device.type == "cuda" and place.nbytes:
-        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(place.data_ptr(), place.nbytes, 0))
-    return place
+    memory = torch.empty_like(tensor, device="cpu")
+    if tensor.device.type == "cuda" and memory.nbytes:
+        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
+    return memory

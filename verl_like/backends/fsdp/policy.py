@@ -49,17 +49,17 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
         temperature: float,
         entropy: bool = False,
         sum_pi_squared: bool = False,
-        as_read: bool = False,
+        without_adapters: bool = False,
     ) -> dict[str, NDArray[np.float32]]:
         """Implement ``PolicyEngine.forward_log_probs``."""
-        assert not as_read or self.module.adapters is not None, "without adapters the model is no longer as it was read"
+        assert not without_adapters or self.module.adapters is not None, "the model has no adapters to disable"
 
         def run(inputs: ModelInputs) -> Mapping[str, Tensor]:
             stats = self.module(inputs, temperature=temperature, entropy=entropy, sum_pi_squared=sum_pi_squared)
             return stats._asdict()
 
         names = ["log_probs"] + ["entropy"] * entropy + ["sum_pi_squared"] * sum_pi_squared
-        with self.module.adapters.switched_off() if self.module.adapters and as_read else nullcontext():
+        with self.module.adapters.switched_off() if self.module.adapters and without_adapters else nullcontext():
             return self._forward(rows, names, run)
 
     def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
@@ -80,7 +80,7 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
         model, kernel = self.settings.model, self.module.kernel
         if not self.settings.compile_layers:
             return False
-        assert kernel is not None, "padded rows have an attention that would be compiled too"
+        assert kernel is not None, "padded rows use an attention that would be compiled too"
         dtype = str(self._dtype).removeprefix("torch.")
         spec = LayerSpec(
             model=asdict(model),

@@ -12,7 +12,8 @@ from torch import nn
 
 from verl_like.backends.fsdp.gathering import Gather
 from verl_like.backends.fsdp.layout import Layout
-from verl_like.telemetry.heartbeat import HEARTBEAT
+from verl_like.context import current
+from verl_like.telemetry.heartbeat import Heartbeat
 
 
 class Replicas(Layout):
@@ -36,10 +37,10 @@ class Replicas(Layout):
             return
         parameters = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
         has_any = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
-        with HEARTBEAT.waiting("all ranks, before their gradients are summed"):
+        with current(Heartbeat).waiting("all ranks, before their gradients are summed"):
             dist.all_reduce(has_any, op=dist.ReduceOp.MAX)
-        for parameter, is_there in zip(parameters, has_any.tolist(), strict=True):
-            if is_there and parameter.grad is None:
+        for parameter, has_gradient in zip(parameters, has_any.tolist(), strict=True):
+            if has_gradient and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         self._gather().sum([parameter.grad for parameter in parameters if parameter.grad is not None])
 

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from verl_like.context import current
 from verl_like.ops.ulysses import OTHERS, SequenceRanks
 from verl_like.protocol import DataProto
-from verl_like.telemetry.heartbeat import HEARTBEAT
+from verl_like.telemetry.heartbeat import Heartbeat
 
 
 def sequence_ranks_of(size: int, *, timeout_s: float) -> SequenceRanks | None:
@@ -40,7 +41,7 @@ def shared_rows(rows: DataProto, sequence_ranks: SequenceRanks | None) -> tuple[
     if sequence_ranks is None:
         return rows, slice(0, len(rows))
     parts: list[DataProto] = [rows] * sequence_ranks.size
-    with HEARTBEAT.waiting(OTHERS):
+    with current(Heartbeat).waiting(OTHERS):
         dist.all_gather_object(parts, rows, group=sequence_ranks.group)
     before = sum(len(part) for part in parts[: sequence_ranks.index])
     filled = [part for part in parts if len(part)]  # a table without rows may lack columns

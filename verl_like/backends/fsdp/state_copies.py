@@ -31,7 +31,7 @@ class StateCopies:
 
     def __init__(self, device: torch.device, *, timeout_s: float) -> None:
         self._device = device
-        self._places: dict[str, Tensor] = {}
+        self._buffers: dict[str, Tensor] = {}
         # A separate group: its collectives run on another thread, in parallel with those of the updates.
         self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
@@ -56,12 +56,12 @@ class StateCopies:
             copied._local_tensor = self._copy(name, value.to_local())
             return copied
         if isinstance(value, Tensor):
-            return self._place_of(name, value).copy_(value, non_blocking=True)
+            return self._buffer_of(name, value).copy_(value, non_blocking=True)
         return deepcopy(value)
 
-    def _place_of(self, name: str, tensor: Tensor) -> Tensor:
+    def _buffer_of(self, name: str, tensor: Tensor) -> Tensor:
         if self._device.type == "cpu" or tensor.nbytes < MIN_LOCKED_BYTES:
             return torch.empty_like(tensor, device="cpu")
-        if name not in self._places:
-            self._places[name] = locked_like(tensor)
-        return self._places[name]
+        if name not in self._buffers:
+            self._buffers[name] = locked_like(tensor)
+        return self._buffers[name]

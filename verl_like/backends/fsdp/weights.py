@@ -46,7 +46,8 @@ class _Sharded:
         assert isinstance(self.parameter, DTensor), f"{self.names[0]} is not sharded; reshard before reading shards"
         *copies, cut = self.parameter.placements
         assert cut == Shard(0) and all(copy.is_replicate() for copy in copies), (
-            f"{self.names[0]} has placements {self.parameter.placements}, expected Shard(0) at the end, behind copies"
+            f"{self.names[0]} has placements {self.parameter.placements}, expected Shard(0) as the last one, after "
+            "replicas"
         )
         return self.parameter.to_local().reshape(-1)
 
@@ -113,12 +114,12 @@ def _gathered(
         yield _in_parts(sharded, gather, widest=widest, dtype=dtype, device=device)
         return
 
-    def fill(mine: Tensor) -> None:
+    def fill(own: Tensor) -> None:
         # Cast before the gather: a shard is smaller than the gathered tensor, and a bfloat16 gather moves half the
         # bytes.
-        for sharded, place in zip(bucket, mine.split(widths), strict=True):
+        for sharded, target in zip(bucket, own.split(widths), strict=True):
             shard = sharded.local()
-            place[: shard.numel()].copy_(shard)
+            target[: shard.numel()].copy_(shard)
 
     pieces = gather.table(fill, sum(widths), dtype).split(widths, dim=1)
     for sharded, table in zip(bucket, pieces, strict=True):
@@ -132,13 +133,13 @@ def _in_parts(sharded: _Sharded, gather: Gather, *, widest: int, dtype: torch.dt
     for start in range(0, sharded.width, widest):
         part = shard[start : start + widest]
 
-        def fill(mine: Tensor, part: Tensor = part) -> None:
-            mine[: part.numel()].copy_(part)
+        def fill(own: Tensor, part: Tensor = part) -> None:
+            own[: part.numel()].copy_(part)
 
         table = gather.table(fill, min(widest, sharded.width - start), dtype)
         for row, whole in zip(table, parts, strict=True):
-            place = whole[start : start + widest]
-            place.copy_(row[: place.numel()])
+            target = whole[start : start + widest]
+            target.copy_(row[: target.numel()])
     return full
 
 
@@ -175,7 +176,7 @@ def _write_model(fresh: Path, *, state: dict[str, Tensor], module: ShardedModel,
     backbone = module.backbone
     master_dtype, backbone.config.dtype = backbone.config.dtype, dtype
     weights = {name.removeprefix(_PREFIX): tensor for name, tensor in state.items() if name.startswith(_PREFIX)}
-    with module.as_read():
+    with module.original_layers():
         own = backbone.state_dict().items()
         buffers = {name: buffer.cpu() for name, buffer in own if not isinstance(buffer, DTensor)}
         backbone.save_pretrained(fresh, state_dict=buffers | weights)
@@ -190,6 +191,6 @@ def _write_model(fresh: Path, *, state: dict[str, Tensor], module: ShardedModel,
 def _write_tokenizer(folder: Path, *, model: ModelConfig) -> None:
     source = model.tokenizer
     if Path(source).is_dir() and not (Path(source) / "tokenizer_config.json").is_file():
-        log.warning("no tokenizer lies in %s, so the exported folder has none. Set model.tokenizer_path.", source)
+        log.warning("%s contains no tokenizer, so the exported folder has none. Set model.tokenizer_path.", source)
         return
     AutoTokenizer.from_pretrained(source, trust_remote_code=model.trust_remote_code).save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Generation with plain transformers behind the RolloutEngine protocol: slow, and easy to follow in a debugger."""
+"""Generation with plain transformers behind the RolloutEngine protocol: slow, but easy to debug step by step."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class HfEngine(SyncedEngine):
         folder = model_folder(model_path=model_path, tokenizer_path=tokenizer_path, model=model)
         super().__init__(weight_shapes=folder.weight_shapes, max_model_len=max_model_len, vocab_size=folder.vocab_size)
         self._device = torch.device(device)
-        self._end_token_ids = frozenset(folder.end_token_ids)
+        self.end_token_ids = frozenset(folder.end_token_ids)
         self._max_num_seqs = rollout.max_num_seqs
         auto = torch.float32 if device == "cpu" else torch.bfloat16
         dtype = {"auto": auto, "float32": torch.float32, "bfloat16": torch.bfloat16}[rollout.dtype]
@@ -92,7 +92,7 @@ class HfEngine(SyncedEngine):
             return []
         if not self._wave:
             self._start_wave()
-        self.usage.see(running=len(self._wave), waiting=len(self._waiting))
+        self.usage.record(running=len(self._wave), waiting=len(self._waiting))
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)[:, -self._next_ids.shape[1] :]
         logits = (
             self._model(
@@ -120,7 +120,7 @@ class HfEngine(SyncedEngine):
     def has_unfinished(self) -> bool:
         return bool(self._wave or self._waiting)
 
-    def room(self) -> int:
+    def num_free_slots(self) -> int:
         return 0 if self._wave or self._waiting else self._max_num_seqs
 
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
@@ -155,7 +155,7 @@ class HfEngine(SyncedEngine):
             self._cache = DynamicCache()
 
     def _finish_reason(self, row: _Row) -> str:
-        if row.token_ids[-1] in self._end_token_ids and not row.request.sampling.ignore_eos:
+        if row.token_ids[-1] in self.end_token_ids and not row.request.sampling.ignore_eos:
             return "stop"
         return "length" if len(row.token_ids) == row.request.sampling.max_tokens else ""
 
