@@ -24,7 +24,7 @@ from verl_like.workers.weight_source import WeightSource
 
 
 class ActorRole:
-    """Calls that need the policy's training engine; every method is collective.
+    """Trains the policy and computes its log-probs; every method is collective.
 
     If ``setup.actor_updates`` is 0 it has only weights: no optimiser and no compiled functions.
 
@@ -57,14 +57,14 @@ class ActorRole:
         (self._learner or engine).offload()
 
     def _learning(self) -> Learner:
-        assert self._learner is not None, "this actor was built without updates to make, so it cannot learn"
+        assert self._learner is not None, "this actor was built with actor_updates=0, so it cannot be trained"
         return self._learner
 
     def _seed(self) -> None:
         """Seed torch's global state of an update from the run's seed, the rank and the weight version.
 
-        None of our code draws from it, but a user's loss may. vLLM does too, a number of times that depends on its
-        batches.
+        None of our code draws from it, but a user's loss may. vLLM draws from it too, and its number of draws depends
+        on its batches.
         """
         numbers = (self._setup.config.trainer.seed, self._setup.rank, self.version)
         torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1)[0]))
@@ -136,7 +136,7 @@ class ActorRole:
     @dispatch(Dispatch.BROADCAST)
     def sync(self, *, keeps_requests: bool) -> SyncReport:
         """Send the weights to the sink, which then generates from them."""
-        assert self._source is not None, "this actor was built without a sink, so nothing takes its weights"
+        assert self._source is not None, "this actor was built without a sink, so it cannot send its weights"
         return self._source.send(self.version, keeps_requests=keeps_requests)
 
     @dispatch(Dispatch.BROADCAST)
@@ -151,7 +151,7 @@ class ActorRole:
     @dispatch(Dispatch.BROADCAST)
     def write(self) -> None:
         """Write what :meth:`begin_save` has copied, in parallel with other calls."""
-        assert self._unwritten is not None, "there is no copy to write"
+        assert self._unwritten is not None, "write was called without begin_save"
         write, self._unwritten = self._unwritten, None
         write()
 

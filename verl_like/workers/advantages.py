@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from verl_like.algorithms.advantages import ROW_COLUMNS, estimator, estimator_of
+from verl_like.algorithms.advantages import ROW_COLUMNS, Estimator, estimator, estimator_of
 from verl_like.algorithms.advantages.batch import batch_advantages
+from verl_like.algorithms.advantages.episodes import COLUMNS as EPISODE_COLUMNS
+from verl_like.algorithms.advantages.episodes import EpisodeTokens, episode_tokens, joined
 from verl_like.algorithms.advantages.packed import Responses
-from verl_like.algorithms.advantages.user_estimator import OwnMetrics
+from verl_like.algorithms.advantages.user_estimator import EstimatorMetrics
 from verl_like.algorithms.advantages.whitening import Moments, whiten_stats
 from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.algorithms.critic_loss import explained_variance
 from verl_like.algorithms.kl import kl_penalties
+from verl_like.algorithms.types import Advantages
 from verl_like.config.schema import AlgorithmConfig
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import RemoteRows
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.workers.messages import AdvantageReport, RowRewards
 
+NO_TURNS = (
+    "algorithm.adv_estimator={} compares turns of episodes, but the rollout has no turns: every response is one "
+    "request to the engine. Train with an environment (environment.path or environment.tools), or use "
+    "algorithm.adv_estimator=grpo."
+)
 MAX_TOKENS = 2**20  # processed at once; a larger group is processed whole
 
 
@@ -34,6 +44,59 @@ def columns_needed(config: AlgorithmConfig) -> list[str]:
     """Return the token columns that the estimator and the KL penalty read in addition to ``response_mask``."""
     kl = {"old_log_probs", "ref_log_probs"} if config.kl_coef > 0 else set()
     return sorted((estimator(config.adv_estimator).needs - ROW_COLUMNS) | kl)
+
+
+@dataclass
+class _Results:
+    """Results of the groups, in their sequence. Responses are rows, or episodes made of rows."""
+
+    penalty: float = 0.0
+    errors: Moments = field(default_factory=Moments)  # of values
+    targets: Moments = field(default_factory=Moments)  # of values
+    lengths: list[Tensor] = field(default_factory=list)
+    masks: list[Tensor] = field(default_factory=list)
+    group_ids: list[Tensor] = field(default_factory=list)
+    advantages: list[Tensor] = field(default_factory=list)
+    returns: list[Tensor] = field(default_factory=list)
+    orders: list[Tensor] = field(default_factory=list)  # positions of the responses' tokens among those of all rows
+
+    def add(self, responses: Responses, out: Advantages, order: Tensor | None) -> None:
+        if responses.penalties is not None:
+            self.penalty += float(responses.penalties.sum(dtype=torch.float64))
+        if responses.values is not None:
+            self.errors += whiten_stats(out.returns - responses.values, responses.response_mask)
+            self.targets += whiten_stats(out.returns, responses.response_mask)
+        self.lengths.append(responses.lengths)
+        self.masks.append(responses.response_mask)
+        self.group_ids.append(responses.group_ids)
+        self.advantages.append(out.advantages)
+        self.returns.append(out.returns)
+        if order is not None:
+            self.orders.append(order)
+
+    @property
+    def num_responses(self) -> int:
+        return sum(map(len, self.lengths))
+
+    def finished(self, estimate: Estimator, mask: Ragged) -> Array:
+        """Return the advantages of all rows [K] float32, after the steps over the whole batch."""
+        flat = batch_advantages(
+            estimate,
+            torch.cat(self.advantages),
+            torch.cat(self.masks),
+            lengths=torch.cat(self.lengths),
+            group_ids=torch.cat(self.group_ids),
+        )
+        return self.of_rows(flat, mask)
+
+    def of_rows(self, tokens: Tensor, mask: Ragged) -> Array:
+        """Return the tokens of the responses as those of all rows, [K] float32."""
+        if not self.orders:
+            rows: Array = tokens.numpy()
+            return rows
+        rows = np.zeros(len(mask.values), np.float32)
+        rows[torch.cat(self.orders).numpy()] = tokens.numpy()
+        return rows
 
 
 class AdvantageRole:
@@ -49,38 +112,42 @@ class AdvantageRole:
             rows: all rows of the step; rows of a group are adjacent.
             kl_coef: weight of the KL penalty in this step's rewards.
         """
-        estimate, own_metrics = estimator_of(self._config), OwnMetrics()
+        estimate, estimator_metrics = estimator_of(self._config), EstimatorMetrics()
+        if "turns" in estimate.needs and earned.episodes is None:
+            raise ValueError(NO_TURNS.format(self._config.adv_estimator))
         mask = rows.fetch(["response_mask"], timeout_s=self._timeout_s).ragged("response_mask")
-        advantages, returns, penalty = [], [], 0.0
-        errors, targets = Moments(), Moments()
+        found = _Results()
         for first, last in whole_groups(earned.group_ids, mask.lengths, MAX_TOKENS):
-            responses = self._responses(rows, earned, mask, np.arange(first, last), kl_coef)
-            if responses.penalties is not None:
-                penalty += float(responses.penalties.sum(dtype=torch.float64))
+            index = np.arange(first, last)
+            responses = self._responses(rows, earned, mask, index, kl_coef)
+            order = None
+            if earned.episodes is not None:
+                tokens = self._episode_tokens(rows.select(index), mask.view(first, last), earned.episodes[index])
+                order = tokens.order + int(mask.offsets[first])
+                responses = joined(
+                    responses,
+                    tokens,
+                    has_turns="turns" in estimate.needs,
+                    splits_rewards=estimate.splits_rewards_by_turn,
+                    scale=self._config.reward_scale,
+                )
             out = estimate.of_responses(responses, self._config)
-            own_metrics.add(out, responses)
-            if responses.values is not None:
-                errors += whiten_stats(out.returns - responses.values, responses.response_mask)
-                targets += whiten_stats(out.returns, responses.response_mask)
-            advantages.append(out.advantages)
-            returns.append(out.returns)
-        flat = batch_advantages(
-            estimate,
-            torch.cat(advantages),
-            torch.from_numpy(mask.values),
-            lengths=torch.from_numpy(mask.lengths),
-            group_ids=torch.from_numpy(earned.group_ids),
-        ).numpy()
+            estimator_metrics.add(out, responses)
+            found.add(responses, out, order)
+        flat = found.finished(estimate, mask)
         valid = flat if mask.values.all() else flat[mask.values]
-        metrics = {**own_metrics.means(), "advantages/mean": float(valid.mean()), "advantages/std": float(valid.std())}
-        if self._config.kl_coef > 0:
-            metrics["reward/kl_penalty_mean"] = penalty / len(mask)
-        if targets.count:
-            metrics["critic/explained_variance"] = explained_variance(errors=errors, returns=targets)
-        columns = {
-            "advantages": flat,
-            **({"returns": torch.cat(returns).numpy()} if "values" in estimate.needs else {}),
+        metrics = {
+            **estimator_metrics.means(),
+            "advantages/mean": float(valid.mean()),
+            "advantages/std": float(valid.std()),
         }
+        if self._config.kl_coef > 0:
+            metrics["reward/kl_penalty_mean"] = found.penalty / found.num_responses
+        if found.targets.count:
+            metrics["critic/explained_variance"] = explained_variance(errors=found.errors, returns=found.targets)
+        columns = {"advantages": flat}
+        if "values" in estimate.needs:
+            columns["returns"] = found.of_rows(torch.cat(found.returns), mask)
         if earned.mini_batches is not None:
             columns["covariance_rank"] = self._covariance_ranks(rows, flat, mask, earned.mini_batches)
         table = DataProto({name: Ragged(values, mask.offsets) for name, values in columns.items()})
@@ -93,6 +160,9 @@ class AdvantageRole:
             advantage_max=largest,
         )
         return report, table
+
+    def _episode_tokens(self, rows: RemoteRows, mask: Ragged, episodes: Array) -> EpisodeTokens:
+        return episode_tokens(mask, episodes, rows.fetch(EPISODE_COLUMNS, timeout_s=self._timeout_s))
 
     def _covariance_ranks(self, rows: RemoteRows, advantages: Array, mask: Ragged, mini_batches: Array) -> Array:
         """Return [K] float32: each token's rank among the valid tokens of its mini-batch."""
@@ -111,7 +181,7 @@ class AdvantageRole:
         here, chosen = earned.select(index), mask.view(index[0], index[-1] + 1)
         needed = columns_needed(self._config)
         table = rows.select(index).fetch(needed, timeout_s=self._timeout_s) if needed else DataProto({})
-        columns = {name: torch.from_numpy(table.ragged(name).values) for name in needed}
+        columns: dict[str, Any] = {name: torch.from_numpy(table.ragged(name).values) for name in needed}
         is_chosen, penalties = torch.from_numpy(chosen.values), None
         if self._config.kl_coef > 0:
             penalties = kl_penalties(

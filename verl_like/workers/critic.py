@@ -59,7 +59,7 @@ class CriticRole:
     @dispatch(Dispatch.BROADCAST)
     def write(self) -> None:
         """Write what :meth:`begin_save` has copied, in parallel with other calls."""
-        assert self._unwritten is not None, "there is no copy to write"
+        assert self._unwritten is not None, "write was called without begin_save"
         write, self._unwritten = self._unwritten, None
         write()
 

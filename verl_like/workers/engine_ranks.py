@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from verl_like.controller.errors import INTERRUPT
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt
 from verl_like.workers.setup import WorkerSetup
+
+T = TypeVar("T")
 
 AGREE_EVERY_STEPS = 32  # a gloo round takes a few milliseconds, as does a step of a small model
 
@@ -32,13 +36,21 @@ class EngineRanks:
     def are_interrupted(self) -> bool:
         """Return whether Ctrl-C was pressed. Call it once per step."""
         if self._group is None:
-            return INTERRUPT.is_set()
+            return current(Interrupt).is_set()
         self._calls += 1
         if self._calls % AGREE_EVERY_STEPS != 1:
             return False
-        has_come = torch.tensor(int(INTERRUPT.is_set()))
-        dist.all_reduce(has_come, op=dist.ReduceOp.MAX, group=self._group)
-        return bool(has_come)
+        is_interrupted = torch.tensor(int(current(Interrupt).is_set()))
+        dist.all_reduce(is_interrupted, op=dist.ReduceOp.MAX, group=self._group)
+        return bool(is_interrupted)
+
+    def shared(self, value: T) -> T:
+        """Return the first rank's value, which must be picklable."""
+        if self._group is None:
+            return value
+        of_first = [value]
+        dist.broadcast_object_list(of_first, src=self._first, group=self._group)
+        return of_first[0]
 
     def from_first(self, number: int) -> int:
         """Return the number that the first rank passed."""

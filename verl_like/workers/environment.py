@@ -13,22 +13,22 @@ def worker_environment(config: Config, device: str, *, num_threads: int = 1) -> 
         num_threads: threads of a worker on CPU.
     """
     engine = rollout_environment(config.rollout.backend, device=device, num_threads=num_threads)
-    return {**engine, **_repeating(config, device), **config.cluster.env}
+    return {**engine, **_deterministic_variables(config, device), **config.cluster.env}
 
 
 def reward_model_environment(config: Config, device: str) -> dict[str, str]:
     """Return the variables that a worker with only the reward model needs, as above."""
     shared = cpu_environment() if device == "cpu" else gpu_environment()
-    return {**shared, **_repeating(config, device), **config.cluster.env}
+    return {**shared, **_deterministic_variables(config, device), **config.cluster.env}
 
 
 def judge_environment(config: Config, device: str) -> dict[str, str]:
     """Return the variables that a judge's worker needs, as above."""
     engine = rollout_environment(config.reward.judge.backend, device=device)
-    return {**engine, **_repeating(config, device), **config.cluster.env}
+    return {**engine, **_deterministic_variables(config, device), **config.cluster.env}
 
 
-def _repeating(config: Config, device: str) -> dict[str, str]:
+def _deterministic_variables(config: Config, device: str) -> dict[str, str]:
     """Return the variables by which ``trainer.deterministic`` reaches libraries that read their environment only when
     loaded.
     """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from verl_like.backends.base import Finished, Request, RolloutEngine
+from verl_like.environments.turns import RowTurns
 from verl_like.protocol import Array
+from verl_like.workers.engine_ranks import EngineRanks
+from verl_like.workers.samples import PromptSamples
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,12 +24,23 @@ class Response:
         log_probs: [T] nats, 0 for inserted tokens.
         is_sampled: [T] bool, the column ``response_mask``.
         finish_reason: finish reason of the last request.
+        prompt_ids: [L] the prompt, if it differs from the one in the data set.
+        messages: the chat that the tokens are, if there is one; the first ``num_prompt_messages`` are the prompt.
+        environment: public attributes of the environment's object when the episode ended.
+        traceback: of the environment's code, if it failed.
+        turns: the turns that the row is learned from; every row of an episode with an environment has them.
     """
 
     token_ids: list[int]
     log_probs: list[float]
     is_sampled: Array
     finish_reason: str
+    prompt_ids: list[int] | None = None
+    messages: Sequence[Mapping[str, Any]] = ()
+    num_prompt_messages: int = 0
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    traceback: str = ""
+    turns: RowTurns | None = None
 
 
 class Episode(Protocol):
@@ -70,12 +84,15 @@ class FinishedSample:
         row: row of the prompt.
         number: number of the sample among those of the prompt.
         version: weight version of the engine at the first request.
+        responses: one per row; several if the history was rewritten between turns.
+        facts: further facts of its rows.
     """
 
     row: int
     number: int
     version: int
-    response: Response
+    responses: tuple[Response, ...]
+    facts: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,8 +103,34 @@ class _Running:
     episode: Episode
 
 
+class Episodes(Protocol):
+    """The episodes in progress on an engine. Ranks that share an engine make the same calls."""
+
+    def begin(self, rows: Iterable[int]) -> None:
+        """Start all samples of the prompts in these rows, one prompt after the other."""
+
+    def step(self) -> list[FinishedSample]:
+        """Advance the engine by one step, submit the episodes' next requests, and return the episodes that ended."""
+
+    def has_unfinished(self) -> bool: ...
+
+    def num_free_slots(self) -> int:
+        """Return how many more episodes would start with the next step."""
+
+    def abort(self) -> None:
+        """Abort all episodes that have not ended."""
+
+
+EpisodesFactory: TypeAlias = Callable[[RolloutEngine, EngineRanks, PromptSamples], Episodes]
+
+
+def single_turns(engine: RolloutEngine, ranks: EngineRanks, samples: PromptSamples) -> Episodes:
+    """Run each sample as one request."""
+    return RunningEpisodes(engine, SingleTurn, samples.requests)
+
+
 class RunningEpisodes:
-    """The episodes in progress on an engine, by the id of the request that each waits for.
+    """Episodes that wait for nothing but the engine, by the id of the request that each waits for.
 
     Args:
         episode: creates the episode of each sample.
@@ -125,11 +168,17 @@ class RunningEpisodes:
                 requests.append(found)
             else:
                 ended.append(
-                    FinishedSample(row=running.row, number=running.number, version=running.version, response=found)
+                    FinishedSample(row=running.row, number=running.number, version=running.version, responses=(found,))
                 )
         if requests:
             self._engine.submit(requests)
         return ended
+
+    def has_unfinished(self) -> bool:
+        return self._engine.has_unfinished()
+
+    def num_free_slots(self) -> int:
+        return self._engine.num_free_slots()
 
     def abort(self) -> None:
         """Abort all episodes that have not ended."""

@@ -12,12 +12,12 @@ from verl_like.config.schema import RolloutConfig
 from verl_like.controller.errors import RunError
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.controller.worker_group import WorkerGroup
-from verl_like.protocol import Array
+from verl_like.protocol import EPISODE_ROW, Array, episode_numbers, over_episode, sampled_tokens
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.assignment import Assignment, ResponseLengths, assigned_by_queue, assigned_in_advance
 from verl_like.workers.critic import CriticRole
-from verl_like.workers.generator import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, GeneratorRole
+from verl_like.workers.generator import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS, GeneratorRole
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 
@@ -43,9 +43,13 @@ class ActorGroup:
 
         Advantages come from the batch's fact ``advantage`` if it has one, otherwise from its column.
         """
-        advantages = batch.facts.get("advantage")
+        advantages, episodes = batch.facts.get("advantage"), episode_columns(batch)
         shares = [
-            UpdateShare(mini_batches=own, advantages=None if advantages is None else advantages[rows])
+            UpdateShare(
+                mini_batches=own,
+                advantages=None if advantages is None else advantages[rows],
+                episodes={name: values[rows] for name, values in episodes.items()},
+            )
             for rows, own in zip(partition, mini_batches, strict=True)
         ]
         return self._group.map_rows(ActorRole.update, batch, partition, terms, per_rank=shares)
@@ -66,7 +70,7 @@ class ActorGroup:
         Args:
             check: called periodically; an exception that it raises ends the wait.
         """
-        self._group.call_beside(ActorRole.write, stage="checkpoint", check=check)
+        self._group.call_in_background(ActorRole.write, stage="checkpoint", check=check)
 
     def load(self, path: str, version: int) -> None:
         self._group.call(ActorRole.load, path, version)
@@ -74,6 +78,14 @@ class ActorGroup:
     def export(self, path: str, *, adapter: bool = False) -> None:
         """Write the policy as a Hugging Face folder, or only its LoRA adapter as a peft folder."""
         self._group.call(ActorRole.export_adapter if adapter else ActorRole.export, path)
+
+
+def episode_columns(batch: RemoteBatch) -> dict[str, Array]:
+    """Return the columns by which a loss counts the rows of an episode as one sequence; none without episodes."""
+    if EPISODE_ROW not in batch.facts:
+        return {}
+    tokens = over_episode(sampled_tokens(batch.facts), episode_numbers(batch.facts))
+    return {EPISODE_ROW: batch.facts[EPISODE_ROW], "episode_tokens": tokens.astype(np.int64)}
 
 
 class RefGroup:
@@ -111,7 +123,7 @@ class CriticGroup:
         Args:
             check: called periodically; an exception that it raises ends the wait.
         """
-        self._group.call_beside(CriticRole.write, stage="checkpoint", check=check)
+        self._group.call_in_background(CriticRole.write, stage="checkpoint", check=check)
 
     def load(self, path: str) -> None:
         self._group.call(CriticRole.load, path)
@@ -174,9 +186,14 @@ class RolloutGroup:
         self._node_of_rank = None if node_of_rank is None else np.asarray(node_of_rank)
         self._lengths = ResponseLengths()
 
-    def columns_of(self, prompts: RemoteBatch) -> frozenset[str]:
-        """Return the columns of the blocks that :meth:`generate` yields for these prompts."""
-        return ROLLOUT_COLUMNS | (OPTIONAL_COLUMNS & prompts.columns)
+    def columns_of(self, prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
+        """Return the columns of the blocks that :meth:`generate` yields for these prompts.
+
+        Args:
+            facts: those of any of the blocks.
+        """
+        turns = TURN_COLUMNS if EPISODE_ROW in facts else frozenset()
+        return ROLLOUT_COLUMNS | turns | (OPTIONAL_COLUMNS & prompts.columns)
 
     def generate(
         self,
@@ -255,8 +272,8 @@ def _refuse_differing(reports: list[SyncReport]) -> None:
     differing = [rank for rank, checksum in enumerate(checksums) if checksum != checksums[0]]
     if differing:
         raise RunError(
-            f"in the sync to version {reports[0].version} ranks {differing} gave their engines other weights than rank "
-            f"0: checksums {checksums[differing[0]]} and {checksums[0]}, expected one for all. Replicas drift apart "
-            "where processors round differently: set fsdp.shard_size=all. With shards a gather went wrong: look at the "
-            "network. The same command continues from the last checkpoint."
+            f"in the sync to version {reports[0].version} ranks {differing} sent their engines other weights than rank "
+            f"0: checksums {checksums[differing[0]]} and {checksums[0]}, expected the same. Replicas diverge if "
+            "processors round differently: set fsdp.shard_size=all. If the model is sharded, a gather failed: check "
+            "the network. The same command continues from the last checkpoint."
         )

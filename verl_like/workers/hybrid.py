@@ -12,18 +12,21 @@ from verl_like.backends.rollout import load_backend
 from verl_like.backends.sinks import EngineSink
 from verl_like.backends.train import TrainBackend, train_backend
 from verl_like.config.schema import ActorConfig, CriticConfig, RefConfig
+from verl_like.context import current
 from verl_like.telemetry.ledger import stage
-from verl_like.telemetry.process_usage import BASELINE
+from verl_like.telemetry.process_usage import Baseline
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
+from verl_like.workers.environment_source import EnvironmentSource
+from verl_like.workers.episodes import single_turns
 from verl_like.workers.generator import GeneratorRole, build_rollout_engine
 from verl_like.workers.ref import RefRole
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
-from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
+from verl_like.workers.setup import WorkerSetup, join_process_group, with_local_models
 
 
 def load_libraries(rollout_backend: str) -> None:
-    """Import what a worker needs, which is the slowest part of its start; an empty name imports no backend."""
+    """Import the libraries of a worker, the slowest part of its start; an empty name imports no backend."""
     if rollout_backend:
         load_backend(rollout_backend)
 
@@ -32,14 +35,18 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     """Build the roles of this process, by class name; the rollout engine comes first, while the accelerator is
     empty.
     """
-    setup = with_models_here(setup)
+    setup = with_local_models(setup)
     store = join_process_group(setup)
     config, backend = setup.config, train_backend("fsdp")
     roles: dict[str, Any] = {}
     rollout: RolloutEngine | None = None
+    environments: EnvironmentSource | None = None
+    if "rollout" in setup.roles and config.environment.is_used:
+        decides = setup.rank % config.rollout.tensor_parallel_size == 0
+        environments = EnvironmentSource(config, decides=decides)  # loads the user's file while the models are built
     if "rollout" in setup.roles:
         load_backend(config.rollout.backend)  # libraries count towards the memory baseline
-    BASELINE.mark()
+    current(Baseline).mark()
     if "rollout" in setup.roles:
         with stage("build/rollout engine"):
             rollout = build_rollout_engine(setup)
@@ -49,7 +56,9 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
             policy = backend.policy(_settings(setup, config.actor, config.model.path))
             roles["ActorRole"] = ActorRole(setup, policy, EngineSink(rollout) if rollout is not None else None)
     if rollout is not None:
-        roles["GeneratorRole"] = GeneratorRole(setup, rollout, store)
+        roles["GeneratorRole"] = GeneratorRole(
+            setup, rollout, store, single_turns if environments is None else environments.episodes
+        )
     if "ref" in setup.roles:
         with stage("build/ref"):
             roles["RefRole"] = _reference(setup, backend, roles["ActorRole"])
@@ -59,6 +68,9 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     if "reward_model" in setup.roles:
         with stage("build/reward model"):
             roles["RewardModelRole"] = RewardModelRole(setup, reward_model_engine(setup))
+    if environments is not None and rollout is not None:
+        with stage("build/environment"):
+            environments.load(rollout)
     return roles
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from verl_like.protocol import Array, Ragged
+from verl_like.protocol import Array, Column, Ragged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +20,7 @@ class RowRewards:
         baseline_rewards: float32, the reward of the greedy response to the same prompt.
         components: float32 each, parts that the reward function returned in addition to its score.
         mini_batches: the update that each row belongs to, if the policy loss reads ``covariance_rank``.
+        episodes: int64, number of each row's episode, ascending; None if every row is one sample.
     """
 
     rewards: Array
@@ -27,6 +28,7 @@ class RowRewards:
     baseline_rewards: Array | None = None
     components: dict[str, Array] = field(default_factory=dict)
     mini_batches: Array | None = None
+    episodes: Array | None = None
 
     def select(self, rows: Array) -> RowRewards:
         return RowRewards(
@@ -34,6 +36,7 @@ class RowRewards:
             group_ids=self.group_ids[rows],
             baseline_rewards=None if self.baseline_rewards is None else self.baseline_rewards[rows],
             components={name: values[rows] for name, values in self.components.items()},
+            episodes=None if self.episodes is None else self.episodes[rows],
         )
 
 
@@ -59,17 +62,22 @@ class UpdateShare:
     Args:
         mini_batches: for each mini-batch, the positions of its rows among the rank's rows.
         advantages: [n] float32 of the rank's rows if all tokens of a response have the same advantage; otherwise None.
+        episodes: columns of the rank's rows by which those of an episode count as one sequence, if there are episodes.
     """
 
     mini_batches: Sequence[Array]
     advantages: Array | None = None
+    episodes: Mapping[str, Array] = field(default_factory=dict)
 
-    def columns(self, mask: Ragged) -> dict[str, Ragged]:
-        """Return the advantages as a token column, zero where the mask is false; empty if the rows already have it."""
+    def columns(self, mask: Ragged) -> dict[str, Column]:
+        """Return the columns of ``episodes``, and the advantages as a token column if the rows lack it; zero where the
+        mask is false.
+        """
         if self.advantages is None:
-            return {}
+            return dict(self.episodes)
         values = np.repeat(self.advantages, mask.lengths)
-        return {"advantages": Ragged(values if mask.values.all() else values * mask.values, mask.offsets)}
+        tokens = Ragged(values if mask.values.all() else values * mask.values, mask.offsets)
+        return {"advantages": tokens, **self.episodes}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +85,7 @@ class UpdateTerms:
     """Inputs and settings of the actor's update.
 
     Args:
-        columns: token columns that the loss reads besides the sequence.
+        columns: token columns that the loss reads in addition to the sequence.
         is_corrected: whether ``algorithm.rollout_correction`` applies in this step.
         mean_weight: the batch's mean importance weight, if weights are divided by it.
     """
@@ -96,7 +104,7 @@ class SyncReport:
         num_bytes: bytes loaded by an engine; tied weights count under each of their names.
         seconds: time of the slowest rank.
         collectives: number of gathers; 0 if ranks have replicas.
-        checksum: CRC-32 of all names and weights in order, if ``rollout.sync_checksum`` is set.
+        checksum: CRC-32 of all names and weights in sequence, if ``rollout.sync_checksum`` is set.
     """
 
     version: int

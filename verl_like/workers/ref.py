@@ -26,7 +26,7 @@ class RefRole:
         table = rows.fetch(SEQUENCE, timeout_s=self._setup.config.trainer.stage_timeout_s)
         self._engine.onload()
         out = self._engine.forward_log_probs(
-            table, temperature=self._setup.config.rollout.temperature, as_read=self._is_actor
+            table, temperature=self._setup.config.rollout.temperature, without_adapters=self._is_actor
         )
         self._engine.offload()
         return None, DataProto({"ref_log_probs": Ragged(out["log_probs"], table.ragged("response_ids").offsets)})

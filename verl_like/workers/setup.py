@@ -14,7 +14,7 @@ from torch.distributed.distributed_c10d import Store
 
 from verl_like.config.schema import Config
 from verl_like.controller import rendezvous
-from verl_like.remote_models import here
+from verl_like.remote_models import local_path
 
 log = logging.getLogger(__name__)
 SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # columns that every forward pass reads
@@ -36,29 +36,31 @@ class WorkerSetup:
     num_threads: int = 1  # on CPU
 
 
-def with_models_here(setup: WorkerSetup) -> WorkerSetup:
+def with_local_models(setup: WorkerSetup) -> WorkerSetup:
     """Return the setup with local folders for models at URLs, which are downloaded if needed."""
     config = setup.config
-    model = replace(config.model, path=here(config.model.path), tokenizer_path=here(config.model.tokenizer_path))
+    model = replace(
+        config.model, path=local_path(config.model.path), tokenizer_path=local_path(config.model.tokenizer_path)
+    )
     reward = replace(
         config.reward,
-        model=replace(config.reward.model, path=here(config.reward.model.path)),
-        judge=replace(config.reward.judge, path=here(config.reward.judge.path)),
+        model=replace(config.reward.model, path=local_path(config.reward.model.path)),
+        judge=replace(config.reward.judge, path=local_path(config.reward.judge.path)),
     )
     return replace(
         setup,
         config=replace(
             config,
             model=model,
-            ref=replace(config.ref, path=here(config.ref.path)),
-            critic=replace(config.critic, path=here(config.critic.path)),
+            ref=replace(config.ref, path=local_path(config.ref.path)),
+            critic=replace(config.critic, path=local_path(config.critic.path)),
             reward=reward,
         ),
     )
 
 
-def choose_what_repeats() -> None:
-    """Make torch use operations that are bitwise reproducible; each one that is not logs one warning per run."""
+def use_deterministic_operations() -> None:
+    """Make torch use bitwise reproducible operations; each operation that has none logs one warning per run."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Uninitialised memory is never read here; filling it would cost a pass over every new tensor.
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (a property of the module)
@@ -81,7 +83,7 @@ def check_one_gpu(num_visible: int) -> None:
     """
     if num_visible != 1:
         raise RuntimeError(
-            f"this worker sees {num_visible} GPUs, expected exactly the one that Ray gave it. Start Ray without "
+            f"this worker sees {num_visible} GPUs, expected exactly the one that Ray assigned to it. Start Ray without "
             f"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES, and leave CUDA_VISIBLE_DEVICES out of cluster.env."
         )
 
@@ -89,7 +91,7 @@ def check_one_gpu(num_visible: int) -> None:
 def join_process_group(setup: WorkerSetup) -> Store:
     """Join the process group at rank 0's address and return its store; collectives get the stage timeout."""
     if setup.config.trainer.deterministic:
-        choose_what_repeats()
+        use_deterministic_operations()
     backend = "cpu:gloo,cuda:nccl" if setup.device == "cuda" else "gloo"
     if setup.device == "cuda":
         check_one_gpu(torch.cuda.device_count())

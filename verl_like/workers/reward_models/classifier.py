@@ -10,18 +10,19 @@ import torch
 
 from verl_like.backends.base import EngineSettings, ValueEngine
 from verl_like.backends.train import train_backend
+from verl_like.context import current
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import RemoteRows
-from verl_like.controller.store import STORE
-from verl_like.protocol import DataProto, Ragged
+from verl_like.controller.store import StoreCounters
+from verl_like.protocol import DataProto, Ragged, samples_of
 from verl_like.reward.scores import Scores
 from verl_like.workers.reward_models.inputs import COLUMNS, ScoreInputs
-from verl_like.workers.setup import WorkerSetup, join_process_group, with_models_here
+from verl_like.workers.setup import WorkerSetup, join_process_group, with_local_models
 
 
 def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     """Build the single role of a worker that hosts only the reward model."""
-    setup = with_models_here(setup)
+    setup = with_local_models(setup)
     join_process_group(setup)
     return {"RewardModelRole": RewardModelRole(setup, reward_model_engine(setup))}
 
@@ -44,7 +45,7 @@ def reward_model_engine(setup: WorkerSetup) -> ValueEngine:
     )
     try:
         return train_backend("fsdp").classifier(settings)
-    except ValueError as error:  # it names model.path
+    except ValueError as error:  # its message names model.path
         raise ValueError(f"reward.model.path={reward_model.path} cannot be used: {error}") from error
 
 
@@ -64,12 +65,12 @@ class RewardModelRole:
 
     @dispatch(Dispatch.BROADCAST)
     def scores_of_block(self, block: DataProto | None) -> Scores | None:
-        """Return scores of a block's rows; a rank without a block only takes part in the collectives."""
+        """Return scores of a block's samples; a rank without a block only takes part in the collectives."""
         if block is None:
             self._forward([])
             return None
-        STORE.add_fetched(block.nbytes)
-        return self._scores(block)
+        current(StoreCounters).add_fetched(block.nbytes)
+        return self._scores(samples_of(block))
 
     def _scores(self, table: DataProto) -> Scores:
         sequences, messages = self._inputs.read(table)

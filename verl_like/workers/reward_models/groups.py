@@ -10,6 +10,7 @@ from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.controller.wait import wait
 from verl_like.controller.worker_group import Method, WorkerGroup
 from verl_like.ops.partition import partition
+from verl_like.protocol import EPISODE_ROW, last_rows
 from verl_like.reward.scores import Scores
 from verl_like.telemetry.ledger import stage
 from verl_like.workers.reward_models.classifier import RewardModelRole
@@ -26,7 +27,7 @@ class ColocatedModel:
     """
 
     def __init__(self, group: WorkerGroup, *, name: str, weight: float) -> None:
-        self.name, self.weight = name, weight
+        self.name, self.option, self.weight = name, f"reward.{name}", weight
         self._group = group
 
     def open(self) -> ColocatedScoring:
@@ -49,6 +50,8 @@ class ColocatedScoring:
     def finish(self) -> None:
         """Score all blocks, reassigned so that each rank has equally many tokens."""
         batch = RemoteBatch.from_blocks(self._waiting, frozenset(COLUMNS), producer="rollout")
+        if EPISODE_ROW in batch.facts:
+            batch = batch.select(last_rows(batch.facts))
         parts = partition(batch.facts["prompt_tokens"] + batch.facts["response_tokens"], self._group.world_size)
         with stage("reward_model"):
             reports = self._group.map_rows(RewardModelRole.scores, batch, parts, interruptible=True)
@@ -60,7 +63,7 @@ class ColocatedScoring:
         return self._scores
 
 
-class OwnModel:
+class SeparateModel:
     """A reward model or a judge on separate workers, which score blocks while the rollout still runs.
 
     Blocks are assigned to the engines round-robin. Engines that work only together get theirs in rounds.
@@ -85,16 +88,16 @@ class OwnModel:
         is_collective: bool,
         timeout_s: float,
     ) -> None:
-        self.name, self.weight = name, weight
+        self.name, self.option, self.weight = name, f"reward.{name}", weight
         self._group, self._method, self._timeout_s = group, method, timeout_s
         self._ranks_per_engine = ranks_per_engine
         self._round_size = group.world_size // ranks_per_engine
         self._is_collective = is_collective
         self._next = 0  # index of an engine
 
-    def open(self) -> OwnScoring:
+    def open(self) -> SeparateScoring:
         """Start the scores of another step. Workers finish outstanding work of steps that were dropped."""
-        return OwnScoring(self)
+        return SeparateScoring(self)
 
     def started(self, waiting: Sequence[BlockRef], *, is_last: bool) -> dict[BlockRef, str] | None:
         """Send these blocks to the next engines; return the pending results, or None if their round is not full.
@@ -128,10 +131,10 @@ class OwnModel:
         return Scores.concat([scores for scores in found if scores is not None])
 
 
-class OwnScoring:
+class SeparateScoring:
     """The blocks that a model on separate workers scores for one step."""
 
-    def __init__(self, model: OwnModel) -> None:
+    def __init__(self, model: SeparateModel) -> None:
         self._model = model
         self._waiting: list[BlockRef] = []  # until their round is full
         self._answers: dict[BlockRef, str] = {}
@@ -154,15 +157,15 @@ class OwnScoring:
     def scores(self) -> Scores:
         """Return the scores of all rows begun since the last call, in the order of :meth:`begin`.
 
-        Raises the same errors as :meth:`OwnModel.arrived`.
+        Raises the same errors as :meth:`SeparateModel.arrived`.
         """
         answers, self._answers = self._answers, {}
         return self._model.arrived(answers)
 
 
-def own_reward_model(group: WorkerGroup, *, weight: float, timeout_s: float) -> OwnModel:
-    """Return a reward model that is sharded over all workers of the group; each scores another block of a round."""
-    return OwnModel(
+def separate_reward_model(group: WorkerGroup, *, weight: float, timeout_s: float) -> SeparateModel:
+    """Return a reward model that is sharded over all workers of the group; in a round each scores a different block."""
+    return SeparateModel(
         group,
         RewardModelRole.scores_of_block,
         name="model",
@@ -173,9 +176,9 @@ def own_reward_model(group: WorkerGroup, *, weight: float, timeout_s: float) -> 
     )
 
 
-def judge(group: WorkerGroup, *, weight: float, tensor_parallel_size: int, timeout_s: float) -> OwnModel:
+def judge(group: WorkerGroup, *, weight: float, tensor_parallel_size: int, timeout_s: float) -> SeparateModel:
     """Return a judge whose engines use ``tensor_parallel_size`` workers each."""
-    return OwnModel(
+    return SeparateModel(
         group,
         JudgeRole.judge,
         name="judge",

@@ -31,13 +31,13 @@ class ScoreInputs:
 
     def __init__(self, config: Config) -> None:
         model = config.reward.model
-        self._policy = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
-        self._own = own_tokenizer(
+        self._policy_tokenizer = load_tokenizer(config.model.tokenizer, config.model.trust_remote_code)
+        self._tokenizer = scoring_tokenizer(
             model.path, trust_remote_code=config.model.trust_remote_code, option="reward.model.path"
         )
-        self._is_chat = config.data.apply_chat_template and bool(self._own.chat_template)
-        self._reads_ids = not self._is_chat and self._own.get_vocab() == self._policy.get_vocab()
-        self._ends = frozenset(self._policy.all_special_ids)
+        self._is_chat = config.data.apply_chat_template and bool(self._tokenizer.chat_template)
+        self._reads_ids = not self._is_chat and self._tokenizer.get_vocab() == self._policy_tokenizer.get_vocab()
+        self._ends = frozenset(self._policy_tokenizer.all_special_ids)
         fields = (
             AutoConfig.from_pretrained(model.path, trust_remote_code=config.model.trust_remote_code)
             .get_text_config()
@@ -50,8 +50,7 @@ class ScoreInputs:
         if positions < model.max_length:
             raise ValueError(
                 f"reward.model.max_length is {model.max_length}, but the model in {model.path} has {positions} "
-                f"positions. "
-                f"Set reward.model.max_length={positions} or less, or 0."
+                f"positions. Set reward.model.max_length={positions} or less, or 0."
             )
 
     def read(self, table: DataProto) -> tuple[list[list[int]], list[str]]:
@@ -65,17 +64,19 @@ class ScoreInputs:
             ids, messages = [[*prompt.tolist(), *response.tolist()] for prompt, response in pairs], [""] * rows
         else:
             texts, messages = self._texts(table)
-            ids = self._own(texts, add_special_tokens=not self._is_chat, verbose=False)["input_ids"] if rows else []
+            ids = (
+                self._tokenizer(texts, add_special_tokens=not self._is_chat, verbose=False)["input_ids"] if rows else []
+            )
             if not self._is_chat:
                 ids = [
                     self._ended(own, response) for own, response in zip(ids, table.ragged("response_ids"), strict=True)
                 ]
         ids = [[] if message else self._cut(own) for own, message in zip(ids, messages, strict=True)]
-        empty = "prompt and response are empty in the reward model's tokens"
+        empty = "the reward model's tokenizer gives no tokens for prompt and response"
         return ids, [message or ("" if own else empty) for own, message in zip(ids, messages, strict=True)]
 
     def _texts(self, table: DataProto) -> tuple[list[str], list[str]]:
-        responses = decoded(self._policy, table)
+        responses = decoded(self._policy_tokenizer, table)
         prompts: Any = table["prompt_text"]
         inputs: Any = table["reward_inputs"]
         texts, messages = [], []
@@ -90,12 +91,14 @@ class ScoreInputs:
 
     def _rendered(self, prompt: list[dict[str, Any]] | str, response: str) -> str:
         chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        text: str = self._own.apply_chat_template([*chat, {"role": "assistant", "content": response}], tokenize=False)
+        text: str = self._tokenizer.apply_chat_template(
+            [*chat, {"role": "assistant", "content": response}], tokenize=False
+        )
         return text
 
     def _ended(self, ids: list[int], response: Any) -> list[int]:
         """Append the reward model's end token to a response that ended; decoding dropped the policy's."""
-        end = self._own.eos_token_id
+        end = self._tokenizer.eos_token_id
         has_ended = len(response) > 0 and int(response[-1]) in self._ends
         return [*ids, end] if has_ended and end is not None and ids[-1:] != [end] else ids
 
@@ -111,7 +114,7 @@ class ScoreInputs:
         return ids[max(0, end - self._max_length) : end]
 
 
-def own_tokenizer(path: str, *, trust_remote_code: bool, option: str) -> PreTrainedTokenizerBase:
+def scoring_tokenizer(path: str, *, trust_remote_code: bool, option: str) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a model that scores.
 
     Raises:
@@ -121,8 +124,8 @@ def own_tokenizer(path: str, *, trust_remote_code: bool, option: str) -> PreTrai
         return load_tokenizer(path, trust_remote_code)
     except ValueError as error:
         raise ValueError(
-            f"{option} is {path!r}, which gives no tokenizer; expected one beside the weights (below, read {option} "
-            f"for model.path): {error}"
+            f"{option} is {path!r}, which has no tokenizer; expected one in the folder of the weights (below, read "
+            f"{option} for model.path): {error}"
         ) from error
 
 

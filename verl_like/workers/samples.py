@@ -1,0 +1,81 @@
+"""The samples of a call: their requests, and what identifies each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from verl_like.backends.base import Request, Sampling
+from verl_like.protocol import DataProto
+
+VALIDATION_STEP = -1  # every validation draws the same samples, so that curves differ only by the policy
+
+
+def sample_seed(run_seed: int, step: int, uid: str, sample: int, turn: int = 0) -> int:
+    """Hash everything that identifies a turn to 63 bits: engines map neighbouring seeds to overlapping samples."""
+    of_turn = f"/{turn}" if turn else ""
+    digest = hashlib.blake2b(f"{run_seed}/{step}/{uid}/{sample}{of_turn}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def environment_seed(run_seed: int, step: int, uid: str) -> int:
+    """Return the seed of the environments of a prompt in a step."""
+    return sample_seed(run_seed, step, f"environment of {uid}", 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptSamples:
+    """``n`` samples of each prompt.
+
+    Args:
+        prompts: the columns of the prompts.
+        seed: seed of the run.
+        first_sample: number of a prompt's first sample in this step's seeds.
+    """
+
+    prompts: DataProto
+    n: int
+    sampling: Sampling
+    seed: int
+    step: int
+    first_sample: int
+
+    def requests(self, row: int) -> list[Request]:
+        """Return the first request of each sample of a prompt."""
+        prompt_ids = self.prompts.ragged("prompt_ids")[row].tolist()
+        features: Any = self.prompts.columns.get("features")
+        return [
+            Request(
+                request_id=f"{row}:{number}",
+                prompt_ids=prompt_ids,
+                sampling=self.sampling,
+                seed=self.seed_of(row, number),
+                features=features[row] if features is not None else None,
+            )
+            for number in range(self.n)
+        ]
+
+    def request_of_turn(self, row: int, number: int, *, turn: int, prompt_ids: list[int], max_tokens: int) -> Request:
+        """Return the request for a turn of a sample; the first turn has the seed of a sample of one turn."""
+        return Request(
+            request_id=f"{row}:{number}:{turn}",
+            prompt_ids=prompt_ids,
+            sampling=replace(self.sampling, max_tokens=max_tokens),
+            seed=self.seed_of(row, number, turn),
+        )
+
+    def seed_of(self, row: int, number: int, turn: int = 0) -> int:
+        uid = str(self.prompts["uid"][row])
+        return sample_seed(self.seed, self.step, uid, self.first_sample + number, turn)
+
+    def environment_seed(self, row: int) -> int:
+        """Return the seed of the environments of a prompt: its samples face the same task, so their scores compare."""
+        return environment_seed(self.seed, self.step, str(self.prompts["uid"][row]))
+
+    def inputs(self, row: int) -> Mapping[str, Any]:
+        """Return what scorers get of a prompt: its messages, ground truth and other columns."""
+        inputs: Any = self.prompts["reward_inputs"]
+        found: Mapping[str, Any] = inputs[row]
+        return found
