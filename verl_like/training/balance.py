@@ -24,7 +24,7 @@ MAX_IMBALANCE = 1.02  # above it, single rows are assigned: they balance better,
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RankRows:
     """The rows of each rank, in the mini-batches of one learner.
 
     Args:
@@ -105,7 +105,7 @@ def by_reader(batch: RemoteBatch, nodes: Sequence[range], columns: Iterable[str]
     return [rows[part] for rows in readers for part in cut(batch.facts, rows, columns)]
 
 
-def plan(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int) -> Plan:
+def rank_rows(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int) -> RankRows:
     """Return the rows of each rank by the fact ``rank``, in mini-batches of this many prompts."""
     cuts = _cuts(batch.facts["group_id"], mini_batch_prompts)
     rank_of = batch.facts["rank"]
@@ -113,7 +113,7 @@ def plan(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int) -> Plan:
     parts = [list(own) for own in zip(*of_cuts, strict=True)]
     starts = [np.cumsum([0, *map(len, own)]) for own in parts]
     mini_batches = [[np.arange(a, b) for a, b in zip(s[:-1], s[1:], strict=True)] for s in starts]
-    return Plan([np.concatenate(own) for own in parts], mini_batches)
+    return RankRows([np.concatenate(own) for own in parts], mini_batches)
 
 
 def _cuts(groups: Array, prompts: int) -> list[Array]:

@@ -12,23 +12,25 @@ from transformers import PreTrainedTokenizerBase
 from verl_like.algorithms.roles import needs
 from verl_like.backends.rollout import remove_leftovers
 from verl_like.config.schema import Config
+from verl_like.context import current
 from verl_like.controller.placement import Devices, Placement
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.disk import writing
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.launch import LAUNCHER, LaunchedRun, ended_by
+from verl_like.runs.launch import LaunchedRun, Launcher, ended_by
 from verl_like.telemetry.heartbeat import heartbeat_folder
-from verl_like.telemetry.process_log import RUN_LOGS
+from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.record_limits import RecordLimits
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.startup import Startup
+from verl_like.training.environment_reward import environment_reward
 from verl_like.training.placement_table import HYBRID, colocated
 from verl_like.training.process_metrics import Reporting
 from verl_like.training.rewards import Rewards, ScoringModel
 from verl_like.workers.environment import judge_environment, reward_model_environment
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
-from verl_like.workers.reward_models.groups import ColocatedModel, judge, own_reward_model
+from verl_like.workers.reward_models.groups import ColocatedModel, judge, separate_reward_model
 from verl_like.workers.setup import WorkerSetup
 
 # Modules that build the roles of models with their own scoring workers.
@@ -56,7 +58,7 @@ def build_workers(
             ),
         )
 
-    STARTUP.now(f"loading models in {where.workers}: {', '.join(sorted(roles))}")
+    current(Startup).now(f"loading models in {where.workers}: {', '.join(sorted(roles))}")
     hosts.workers.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
     return hosts.workers
 
@@ -143,7 +145,7 @@ def reward_pool(
     with writing(failures):
         failures.mkdir(parents=True, exist_ok=True)
     pool = RewardPool(
-        config.reward,
+        config.scoring,
         Decoder(tokenizer, trust_remote_code=config.model.trust_remote_code),
         failures=failures,
         max_failure_bytes=RecordLimits(config.trainer.max_records_gib).failures,
@@ -179,7 +181,7 @@ class _Starting:
             models.append(ColocatedModel(hybrid, name="model", weight=reward.model.weight))
         if self.model is not None:
             self.model.wait_built(timeout_s=timeout_s)
-            models.append(own_reward_model(self.model, weight=reward.model.weight, timeout_s=stage_timeout_s))
+            models.append(separate_reward_model(self.model, weight=reward.model.weight, timeout_s=stage_timeout_s))
         if self.judge is not None:
             self.judge.wait_built(timeout_s=timeout_s)
             tensor_parallel_size = reward.judge.tensor_parallel_size
@@ -191,6 +193,8 @@ class _Starting:
                     timeout_s=stage_timeout_s,
                 )
             )
+        if (of_environment := environment_reward(self.config)) is not None:
+            models.append(of_environment)
         return Rewards(self.pool, models, reward)
 
 
@@ -238,8 +242,8 @@ def stack(
     """
     timeout_s = config.cluster.start_timeout_s
     with (
-        RUN_LOGS.kept(folder.logs),
-        LAUNCHER.launched(config, generates=True) as hosts,
+        current(RunLogs).kept(folder.logs),
+        current(Launcher).launched(config, generates=True) as hosts,
         scorers(hosts, config, tokenizer, folder.samples) as starting,
     ):
         table = colocated(roles)

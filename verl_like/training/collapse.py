@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 
 WINDOW = 10  # steps that are compared by their mean
-MIN_LOSS_FRAC = 0.75  # of what the score had gained
+MIN_LOSS_FRAC = 0.75  # of the gain of the score
 MIN_LOSS_OF_RANGE = 0.25  # of the way from the lowest to the highest score of any response
 MIN_LOSS_STDS = 4.0  # of the score from step to step in its best window
 MAX_ENTROPY_FRAC = 0.1  # of the entropy of the first window
@@ -48,7 +48,7 @@ class CollapseWatch:
             self._take(step, {name: values[step] for name, values in series.items() if step in values})
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take a step's metrics, and warn if a collapse shows in them. Steps without scores show none."""
+        """Add a step's metrics, and warn if they show a collapse. Steps without scores are ignored."""
         if "reward/score_mean" not in metrics:
             return
         for problem in self._take(step, metrics):
@@ -78,8 +78,8 @@ class CollapseWatch:
         return (
             f"the score has collapsed: reward/score_mean is {now.score:.3g} over {now}, and was {best.score:.3g} over "
             f"{best}. Expected a score that rises or stays. Read samples/step_{now.last}.jsonl; then lower "
-            f"actor.optim.lr or actor.clip_ratio_high, or add a KL term (actor.kl_loss_coef), and branch off a "
-            f"checkpoint from before with trainer.resume=PATH and another trainer.experiment_name."
+            f"actor.optim.lr or actor.clip_ratio_high, or add a KL term (actor.kl_loss_coef), and branch off an "
+            f"earlier checkpoint with trainer.resume=PATH and another trainer.experiment_name."
         )
 
     def _entropy_problem(self, now: _Window, first: _Window, best: _Window) -> str:

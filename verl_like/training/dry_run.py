@@ -25,13 +25,13 @@ def _train(config: Config) -> str:
     check_reward(config, task.prompts, task.val_prompts or ())
     validation = f"{len(task.val_prompts)} to validate on" if task.val_prompts is not None else "no validation"
     if plan is None:
-        memory = "not planned: the model is not here yet, or the devices are not known"
+        memory = "not planned: the model is not on this machine yet, or the devices are unknown"
     else:
         memory = "the plan fits" if plan.fits else "the plan does not fit: see the warning above, and `verl-like plan`"
     return (
         f"prompts     {len(task.prompts)} to train on, {validation}; data sources {', '.join(task.data_sources)}\n"
         f"steps       {task.steps} of {config.data.train_batch_size} prompts with {config.rollout.n} responses each\n"
-        f"reward      tried on a response to each data source, and every truth was read\n"
+        f"reward      tried on a response to each data source; every ground truth was read\n"
         f"memory      {memory}"
     )
 

@@ -10,10 +10,8 @@ from verl_like.backends.base import Sampling
 from verl_like.config.schema import Config
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.data.prompts import Prompt, prompt_table
-from verl_like.protocol import DataProto
+from verl_like.protocol import DataProto, num_samples
 from verl_like.workers.groups import RolloutGroup
-
-VALIDATION_STEP = -1  # every validation draws the same samples, so that curves differ only by the policy
 
 
 def train_sampling(config: Config) -> Sampling:
@@ -59,6 +57,8 @@ def generate(
 ) -> RemoteBatch:
     """Generate ``n`` responses to each prompt; rows are sorted by (prompt, sample), not by arrival.
 
+    An episode with an environment may have several rows, which stay adjacent.
+
     Args:
         begin: called with the facts and the block of some rows as soon as they exist, to start their scoring; None if
             nothing is scored.
@@ -72,6 +72,7 @@ def generate(
         if begin is not None:
             begin(facts, block)
         blocks.append((facts, block))
-    batch = RemoteBatch.from_blocks(blocks, rollout.columns_of(asked), producer="rollout")
-    assert len(batch) == len(prompts) * n, f"{len(batch)} responses came back for {len(prompts)} prompts x {n}"
+    batch = RemoteBatch.from_blocks(blocks, rollout.columns_of(asked, blocks[0][0]), producer="rollout")
+    found = num_samples(batch.facts)
+    assert found == len(prompts) * n, f"{found} responses came back for {len(prompts)} prompts x {n}"
     return batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))

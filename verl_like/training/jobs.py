@@ -7,16 +7,17 @@ from dataclasses import asdict
 
 from verl_like.algorithms.roles import needs
 from verl_like.config.schema import Config
+from verl_like.context import current
 from verl_like.plan.check import check_memory
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.launch import LAUNCHER
+from verl_like.runs.launch import Launcher
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.restarts import with_restarts
 from verl_like.runs.status import finished_step, nothing_to_do, start_of
 from verl_like.runs.upload import uploaded
 from verl_like.telemetry.loggers import trackers
-from verl_like.telemetry.process_log import RUN_LOGS
+from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.versions import git_commit, versions
 from verl_like.training.build import build_workers, stack
@@ -47,7 +48,7 @@ def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] = P
     folder, newest = start_of(config, config_yaml, job="train")
     if (step := finished_step(folder, newest, steps=steps, has_validation=bool(val_prompts))) is not None:
         log.info(nothing_to_do(config, folder, step))
-        folder.mend(config_yaml, job="train")
+        folder.repair(config_yaml, job="train")
         with uploaded(config, folder):  # an earlier end may not have copied everything
             return Progress(step=step)
     plan = check_memory(config)
@@ -91,7 +92,7 @@ def sft(config: Config, config_yaml: str) -> int:
     folder, newest = start_of(config, config_yaml, job="sft")
     if (step := finished_step(folder, newest, steps=steps, has_validation=False)) is not None:
         log.info(nothing_to_do(config, folder, step))
-        folder.mend(config_yaml, job="sft")
+        folder.repair(config_yaml, job="sft")
         with uploaded(config, folder):
             return step
     with FolderLock(folder.path), uploaded(config, folder):
@@ -100,7 +101,7 @@ def sft(config: Config, config_yaml: str) -> int:
         with trackers(config, folder.path, total_steps=steps) as tracker:
 
             def start(config: Config) -> int:
-                with RUN_LOGS.kept(folder.logs), LAUNCHER.launched(config, generates=False) as hosts:
+                with current(RunLogs).kept(folder.logs), current(Launcher).launched(config, generates=False) as hosts:
                     workers = build_workers(hosts, config, roles=frozenset({"actor"}), actor_updates=steps)
                     workers.wait_built(timeout_s=config.cluster.start_timeout_s)
                     ranks = hosts.where.world_size

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from verl_like.config.schema import Config
-from verl_like.controller.errors import INTERRUPT, FeedbackError, Interrupted
+from verl_like.context import current
+from verl_like.controller.errors import FeedbackError, Interrupt, Interrupted
 from verl_like.data.custom_sampler import SamplerError
 from verl_like.runs.checkpoint import Checkpoints, load_state
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable, Saves
-from verl_like.telemetry.ledger import LEDGER, stage
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.ledger import Ledger, stage
+from verl_like.telemetry.startup import Startup
 from verl_like.telemetry.trackers import Trackers, read_metrics
 from verl_like.training.collapse import CollapseWatch
 from verl_like.training.process_metrics import ProcessMetrics
@@ -60,7 +61,7 @@ class Trainer(ABC):
 
         Args:
             state: as :meth:`state` has returned it.
-            path: folder of the checkpoint, absolute; a learner lies in the folder of its name.
+            path: folder of the checkpoint, absolute; a learner's files are in the subfolder of its name.
 
         Raises:
             ValueError: the checkpoint does not fit this run.
@@ -121,7 +122,7 @@ class TrainingLoop:
         return self.trainer.progress
 
     def run(self) -> Progress:
-        """Run to the last step, or to Ctrl-C; either way the newest state is in a checkpoint when this returns."""
+        """Run to the last step or until Ctrl-C; in both cases the newest state is in a checkpoint on return."""
         self.begin()
         with self.saves:
             self.take_steps()
@@ -160,18 +161,18 @@ class TrainingLoop:
         """Validate, take all remaining steps, and save when due."""
         try:
             if self.is_validation_due():
-                STARTUP.now(f"validating on {self.trainer.num_val_prompts} prompts")
+                current(Startup).now(f"validating on {self.trainer.num_val_prompts} prompts")
                 self.trackers.log(self.progress.step, self.validate())
                 if self.is_save_due():
                     self.save()
-            STARTUP.now("taking the first step")
-            while self.progress.step < self.total_steps and not INTERRUPT.is_set():
+            current(Startup).now("taking the first step")
+            while self.progress.step < self.total_steps and not current(Interrupt).is_set():
                 with self.profiles.of(self.progress.step + 1):
                     metrics = self.trainer.step(self.progress.step + 1)
                 self.finish(metrics)
         except Interrupted as interrupted:
             log.warning(
-                "interrupted in %s; what was unfinished is dropped and comes again (%d prompts)",
+                "interrupted in %s; the unfinished step is dropped, and its %d prompts are drawn again",
                 interrupted,
                 self.trainer.num_in_flight,
             )
@@ -192,7 +193,7 @@ class TrainingLoop:
         finally:  # the step counts even if the validation fails
             self.trackers.log(self.progress.step, metrics | self.saves.take_metrics())
         self.collapse.add(self.progress.step, metrics)
-        self.saves.look()
+        self.saves.check()
         if self.is_save_due():
             self.save()
 
@@ -215,7 +216,7 @@ class TrainingLoop:
                 f"trainer.best_metric is {metric!r}, but validation gives {sorted(found)}. Choose one of these."
             )
         self.progress.count_validation(found[metric])
-        seconds = LEDGER.take()
+        seconds = current(Ledger).take()
         return {**found, "time/validation_s": seconds["validation"] + seconds.get("reward_model", 0.0)}
 
     def is_save_due(self) -> bool:

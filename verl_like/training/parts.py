@@ -78,7 +78,7 @@ def parts_of(
         balance=_balance(config, stack.devices, has_critic=wanted.critic),
         store=StoreMeter(),
         samples=Samples(folder.samples, config.trainer.num_samples_to_save, stack.rewards, trackers, limits),
-        snapshots=StepSnapshots(folder.capsules, config.trainer.num_capsules, stack.rewards, limits),
+        snapshots=StepSnapshots(folder.snapshots, config.trainer.num_capsules, stack.rewards, limits),
         process_metrics=ProcessMetrics(folder.path, stack.processes, run_plan.peak_bytes if run_plan else 0.0, limits),
         processes=stack.processes,
         run_plan=run_plan,

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.algorithms.roles import needs
@@ -16,27 +15,29 @@ from verl_like.checks.hub_models import check_hub_models
 from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
 from verl_like.config.schema import Config
+from verl_like.context import current
 from verl_like.disk import refuse_unwritable, unused, writing
 from verl_like.runs.checkpoint import load_state
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.launch import LAUNCHER
+from verl_like.runs.launch import Launcher
 from verl_like.runs.start import OUT, policy_checkpoint
 from verl_like.runs.status import shown
-from verl_like.telemetry.process_log import RUN_LOGS
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.process_log import RunLogs
+from verl_like.telemetry.startup import Startup
 from verl_like.telemetry.trackers import JsonlTracker
 from verl_like.training.build import build_workers, rollout_group, scorers
-from verl_like.training.generation import VALIDATION_STEP, generate, val_sampling
-from verl_like.training.rewards import Rewards
+from verl_like.training.generation import generate, val_sampling
+from verl_like.training.rewards import Rewards, first_rows
 from verl_like.training.tasks import check_reward, held_out_prompts, tokenizer_of
 from verl_like.training.validation import validate
 from verl_like.workers.groups import ActorGroup, RolloutGroup
+from verl_like.workers.samples import VALIDATION_STEP
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Policy:
+class LoadedPolicy:
     """A policy in its engines, ready to generate."""
 
     rollout: RolloutGroup
@@ -46,24 +47,24 @@ class _Policy:
 
 
 @contextmanager
-def _policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolder) -> Iterator[_Policy]:
+def loaded_policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolder) -> Iterator[LoadedPolicy]:
     """Load the policy of the checkpoint that ``trainer.resume`` names, or of ``model.path`` under ``never``."""
     checkpoint = policy_checkpoint(config)
     state = load_state(checkpoint) if checkpoint is not None else {"step": 0}
     log.info("the policy is that of %s", checkpoint or config.model.path)
     with (
-        RUN_LOGS.kept(folder.eval / "logs"),
-        LAUNCHER.launched(config, generates=True) as hosts,
+        current(RunLogs).kept(folder.eval / "logs"),
+        current(Launcher).launched(config, generates=True) as hosts,
         scorers(hosts, config, tokenizer, folder.eval) as starting,
     ):
         workers = build_workers(hosts, config, roles=needs(config).roles & {"actor", "rollout", "reward_model"})
         rewards = starting.ready(workers)
         if checkpoint is not None:
-            STARTUP.now(f"loading {shown(checkpoint)}")
+            current(Startup).now(f"loading {shown(checkpoint)}")
             ActorGroup(workers).load(str(checkpoint / "actor"), state["weight_version"])
-        STARTUP.now("copying the weights to the engine")
+        current(Startup).now("copying the weights to the engine")
         rollout = rollout_group(hosts, config)
-        yield _Policy(rollout, rewards, step=state["step"], version=rollout.sync().version)
+        yield LoadedPolicy(rollout, rewards, step=state["step"], version=rollout.sync().version)
 
 
 def evaluate(config: Config) -> dict[str, float]:
@@ -75,13 +76,13 @@ def evaluate(config: Config) -> dict[str, float]:
     check(config)
     check_machine(config, generates=True)
     check_hub_models(config)
-    STARTUP.now("reading the data")
+    current(Startup).now("reading the data")
     tokenizer = tokenizer_of(config)
     prompts = held_out_prompts(config, tokenizer)
     check_reward(config, prompts)
     folder = RunFolder(config)
-    with _policy(config, tokenizer, folder) as policy:
-        STARTUP.now(f"validating on {len(prompts)} prompts")
+    with loaded_policy(config, tokenizer, folder) as policy:
+        current(Startup).now(f"validating on {len(prompts)} prompts")
         found = validate(
             config,
             list(prompts),
@@ -105,9 +106,9 @@ def generate_responses(config: Config) -> Path:
     tokenizer = tokenizer_of(config)
     prompts = held_out_prompts(config, tokenizer)
     folder = RunFolder(config)
-    with _policy(config, tokenizer, folder) as policy:
+    with loaded_policy(config, tokenizer, folder) as policy:
         path = unused(folder.eval / f"generated_step_{policy.step}.jsonl")
-        STARTUP.now(f"generating responses to {len(prompts)} prompts")
+        current(Startup).now(f"generating responses to {len(prompts)} prompts")
         batch = generate(
             list(prompts),
             rollout=policy.rollout,
@@ -117,7 +118,7 @@ def generate_responses(config: Config) -> Path:
             step=VALIDATION_STEP,
             version=policy.version,
         )
-        policy.rewards.dump(batch, np.arange(len(batch)), path)
+        policy.rewards.dump(batch, first_rows(batch, -1), path)
     return path
 
 
@@ -125,7 +126,7 @@ def export(config: Config, checkpoint: Path, out: Path, *, adapter: bool) -> Non
     """Write a checkpoint's policy as a Hugging Face folder (``verl-like export``), or its adapter as one of peft's."""
     refuse_unwritable(out, option=OUT)
     version = load_state(checkpoint)["weight_version"]
-    with LAUNCHER.launched(config, generates=False) as hosts:
+    with current(Launcher).launched(config, generates=False) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         actor = ActorGroup(workers)
@@ -134,7 +135,7 @@ def export(config: Config, checkpoint: Path, out: Path, *, adapter: bool) -> Non
 
 
 def write_model(actor: ActorGroup, out: Path, *, option: str = "trainer.output_dir", adapter: bool = False) -> None:
-    """Write the policy as a Hugging Face folder, or its LoRA adapter alone."""
+    """Write the policy as a Hugging Face folder, or only its LoRA adapter."""
     log.info("writing the %s to %s", "adapter" if adapter else "model", shown(out))
     with writing(out, option=option):
         actor.export(str(out), adapter=adapter)

@@ -21,6 +21,6 @@ class PPOTrainer(RolloutTrainer):
         stages.balance_update(parts, state, batch)
         stages.update_critic(parts, state, batch)
         stages.update_actor(parts, state, batch)
-        stages.book_trained(parts, state, batch)
+        stages.record_trained(parts, state, batch)
         stages.sync(parts, state, batch)
         return self.close_step(state)

@@ -1,4 +1,4 @@
-"""Metrics of a run's processes, requested once a step; a process that does not answer in time is left out."""
+"""Metrics of a run's processes, requested once a step; a process that does not answer in time is skipped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASK_S = 2.0  # time limit per step for processes that do not answer
 class Reporting(Protocol):
     """Processes that report on themselves."""
 
-    def asked_for_reports(self) -> dict[BlockRef, str]:
+    def request_reports(self) -> dict[BlockRef, str]:
         """Request a report from each process; return the pending answers with the names of their processes."""
 
 
@@ -44,7 +44,7 @@ class ProcessMetrics:
 
     def ask(self) -> None:
         """Request the reports, which arrive while the processes continue to work."""
-        self._asked = {ref: who for group in self._processes for ref, who in group.asked_for_reports().items()}
+        self._asked = {ref: who for group in self._processes for ref, who in group.request_reports().items()}
 
     def take(self, step: int) -> dict[str, float]:
         """Record the reports requested last in the ledger; return their metrics."""
@@ -52,8 +52,11 @@ class ProcessMetrics:
         try:
             for _, found in arrivals(self._asked, stage="report", timeout_s=ASK_S):
                 reports += found
-        except (RunError, StageTimeout) as error:  # a statistic ends no run; the next stage meets lost processes
-            log.warning("step %d lacks processes in its ledger: %s", step, error)
+        except (
+            RunError,
+            StageTimeout,
+        ) as error:  # missing metrics do not end the run; the next stage reports lost processes
+            log.warning("the ledger of step %d lacks some processes: %s", step, error)
         self._asked = {}
         return self._ledger.add(step, reports)
 

@@ -44,7 +44,7 @@ class Profiles:
         end = time.time()
         self._write_to("")
         _write_calls(folder / "calls.json.gz", start=start, end=end)
-        log.info("traces of step %d lie in %s; ui.perfetto.dev shows them", step, shown(folder))
+        log.info("traces of step %d are in %s; open them at ui.perfetto.dev", step, shown(folder))
 
     def _write_to(self, folder: str) -> None:
         for group in self._groups:

@@ -9,7 +9,7 @@ from typing import Any
 from verl_like.algorithms.correction import is_needed, is_on
 from verl_like.algorithms.kl_controller import AdaptiveKl
 from verl_like.config.schema import AlgorithmConfig, Config
-from verl_like.training.prompt_ledger import PromptLedger
+from verl_like.training.prompt_counts import PromptCounts
 
 
 @dataclass(kw_only=True)
@@ -24,7 +24,7 @@ class Progress:
     last_val_step: int = -1
     seconds: float = 0.0
     tokens: int = 0
-    prompts: PromptLedger = field(default_factory=PromptLedger)
+    prompts: PromptCounts = field(default_factory=PromptCounts)
 
     def count_validation(self, value: float) -> None:
         """Record the value of ``trainer.best_metric`` for the policy of the last finished step."""
@@ -37,7 +37,7 @@ class Progress:
     @classmethod
     def read(cls, state: dict[str, Any]) -> Progress:
         """Restore a progress from its ``asdict``."""
-        return cls(**{**state, "prompts": PromptLedger(**state["prompts"])})
+        return cls(**{**state, "prompts": PromptCounts(**state["prompts"])})
 
 
 @dataclass(kw_only=True)

@@ -8,16 +8,17 @@ import shutil
 from verl_like.algorithms.roles import needs
 from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
-from verl_like.controller.errors import INTERRUPT
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt
 from verl_like.data.templates import load_tokenizer
 from verl_like.runs.first_difference import Comparison, compare
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.replay_plan import ReplayPlan
-from verl_like.runs.snapshot_files import capsule_of, changed_versions
+from verl_like.runs.snapshot_files import changed_versions, snapshot_of
 from verl_like.runs.status import shown
 from verl_like.telemetry.loggers import trackers
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.startup import Startup
 from verl_like.telemetry.trackers import read_metrics
 from verl_like.training.build import stack
 from verl_like.training.ppo import PPOTrainer
@@ -51,9 +52,9 @@ def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
         ):
             loop = rollout_loop(PPOTrainer, config, parts, folder, loader=loader, trackers=tracker, total_steps=steps)
             loop.begin()
-            STARTUP.now("taking the first step")
+            current(Startup).now("taking the first step")
             for step in range(planned.first, planned.step + 1):
-                INTERRUPT.stop_before("replay")
+                current(Interrupt).stop_before("replay")
                 loop.finish(loop.trainer.step(step))
                 found = _compared(planned, folder, step)
                 if found.difference is not None:
@@ -62,17 +63,17 @@ def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
 
 
 def _compared(planned: ReplayPlan, folder: RunFolder, step: int) -> Comparison:
-    replayed = capsule_of(folder.capsules, step)
-    assert replayed is not None, f"the replay of step {step} left no capsule"
+    replayed = snapshot_of(folder.snapshots, step)
+    assert replayed is not None, f"the replay of step {step} wrote no snapshot"
     logged = read_metrics(planned.run / "metrics.jsonl").items()
     metrics = {name: of_step[step] for name, of_step in logged if step in of_step and not name.startswith("val/")}
-    return compare(capsule_of(planned.run / "capsules", step), replayed, metrics)
+    return compare(snapshot_of(planned.run / "capsules", step), replayed, metrics)
 
 
 def result_of(planned: ReplayPlan, step: int, found: Comparison) -> str:
     """Return the result of a replay in one line; warn if the step was recorded with other versions."""
-    if changed := changed_versions(capsule_of(planned.run / "capsules", step)):
-        log.warning("the step was taken with %s", ", ".join(changed))
+    if changed := changed_versions(snapshot_of(planned.run / "capsules", step)):
+        log.warning("the step was recorded with %s", ", ".join(changed))
     start = f"from {shown(planned.start)}" if planned.start is not None else "from the beginning"
     if found.difference is not None:
         return f"step {step} differs first in {found.difference} ({start})"
@@ -80,6 +81,6 @@ def result_of(planned: ReplayPlan, step: int, found: Comparison) -> str:
     if found.num_rows:
         compared.insert(0, f"{found.num_rows} rows of {found.num_columns} columns")
     if not compared:
-        return f"step {step} ran through ({start}); nothing was recorded of it to compare"
+        return f"step {step} was replayed ({start}), but no record of it exists to compare"
     rows = "" if found.num_rows else "; its rows were not kept (trainer.num_capsules keeps those of the newest steps)"
-    return f"step {step} came out bit for bit as recorded: {' and '.join(compared)} ({start}){rows}"
+    return f"step {step} equals its record bit for bit: {' and '.join(compared)} ({start}){rows}"

@@ -1,4 +1,4 @@
-"""The scorers of a run: the functions of the pool and, if configured, a reward model and a judge."""
+"""The scorers of a run: the functions of the pool and, if configured, a reward model, a judge and environments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from verl_like.config.schema import RewardConfig
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.protocol import Array
+from verl_like.protocol import Array, episode_numbers, last_rows
 from verl_like.reward.failure_limit import check_failures, failures_of, value_of_failure
 from verl_like.reward.pool import PoolScoring, RewardPool
 from verl_like.reward.scores import Scores
@@ -26,13 +26,19 @@ class ModelScoring(Protocol):
         """Start the remaining work: the rollout is over, and no more blocks follow."""
 
     def scores(self) -> Scores:
-        """Return the scores of all rows begun since the last call, in the order of :meth:`begin`."""
+        """Return the scores of all samples begun since the last call, in the order of :meth:`begin`: one per episode,
+        of its last row (``protocol.last_rows`` of the facts, or of the block), else one per row.
+        """
 
 
 class ScoringModel(Protocol):
-    """A model whose score is added to that of the functions, reported as the component ``name``."""
+    """A scorer whose score is added to that of the functions, reported as the component ``name``.
+
+    ``option`` is the section of the configuration that names it.
+    """
 
     name: str
+    option: str
     weight: float
 
     def open(self) -> ModelScoring:
@@ -50,25 +56,31 @@ class StepRewards:
     ) -> None:
         self._functions, self._models, self._config = functions, models, config
         self._num_rows = 0  # rows begun
+        self._num_samples = 0  # of these rows; each is scored once
         self._first_row: dict[bytes, int] = {}  # of a block, among all rows begun; a reference would keep the block
-        self._under_way: list[tuple[Array, Array]] = []  # per block: group ids, and the rows of the baseline
-        self._arrived: list[Scores] = []  # of the rows before the pending ones
+        self._sample_of: list[Array] = []  # per block: the number of each row's sample
+        self._under_way: list[tuple[Array, Array]] = []  # per block: group ids, and the samples of the baseline
+        self._arrived: list[Scores] = []  # of the samples before the pending ones
 
     def begin(self, facts: Facts, block: BlockRef, *, is_baseline: bool = False) -> None:
-        """Start scoring a block; return at once.
+        """Start scoring a block; return at once. An episode is scored once, on its last row.
 
         Args:
             is_baseline: whether the rows are greedy responses, one per prompt of the other pending rows.
         """
         self._first_row[block.binary()] = self._num_rows
         self._num_rows += len(facts["group_id"])
-        self._under_way.append((facts["group_id"], np.full(len(facts["group_id"]), is_baseline)))
+        group_ids, numbers = facts["group_id"][last_rows(facts)], episode_numbers(facts)
+        self._sample_of.append(self._num_samples + (np.arange(len(group_ids)) if numbers is None else numbers))
+        self._num_samples += len(group_ids)
+        self._under_way.append((group_ids, np.full(len(group_ids), is_baseline)))
         self._functions.begin(facts, block)
         for _, scoring in self._models:
             scoring.begin(facts, block)
 
     def scores(self, batch: RemoteBatch) -> Scores:
-        """Return the scores of these rows and of their baseline; wait for pending ones.
+        """Return the scores of these rows and of their baseline; wait for pending ones. The rows of an episode share
+        its score.
 
         A failure scores as ``reward.on_failure`` says. A row may be requested any number of times.
 
@@ -81,7 +93,7 @@ class StepRewards:
                 scoring.finish()
             found = self._functions.scores()
             for model, scoring in self._models:
-                found = found.plus(scoring.scores(), name=model.name, weight=model.weight)
+                found = found.plus(scoring.scores(), name=model.name, option=model.option, weight=model.weight)
             group_ids, is_baseline = (np.concatenate(each) for each in zip(*self._under_way, strict=True))
             check_failures(failures_of(found.failure[~is_baseline]), int((~is_baseline).sum()), self._config)
             found = found.with_failures_worth(value_of_failure(self._config))
@@ -89,7 +101,8 @@ class StepRewards:
             self._under_way = []
         [rollout] = [layer for layer in batch.layers if "response_ids" in layer.columns]
         first = np.array([self._first_row[ref.binary()] for ref in rollout.refs])
-        return Scores.concat(self._arrived).select(first[rollout.block] + rollout.index)
+        samples = np.concatenate([*self._sample_of, np.empty(0, np.int64)])[first[rollout.block] + rollout.index]
+        return Scores.concat(self._arrived).select(samples)
 
 
 class Rewards:
@@ -116,5 +129,6 @@ class Rewards:
 
 
 def first_rows(batch: RemoteBatch, count: int) -> Array:
-    """Return the row numbers of the first ``count`` rows, or of all if it is negative."""
-    return np.arange(len(batch) if count < 0 else min(count, len(batch)))
+    """Return the row numbers of the first ``count`` samples, or of all if it is negative: of episodes the last row."""
+    rows = np.arange(len(batch))[last_rows(batch.facts)]
+    return rows if count < 0 else rows[:count]

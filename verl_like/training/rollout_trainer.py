@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from verl_like.config.schema import Config
+from verl_like.context import current
 from verl_like.data.loader import PromptLoader
 from verl_like.data.prompts import Prompt
 from verl_like.plan.run_plan import RunPlan
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable
-from verl_like.telemetry.ledger import LEDGER
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.ledger import Ledger
+from verl_like.telemetry.startup import Startup
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training.build import Stack
 from verl_like.training.loop import Trainer, TrainingLoop
 from verl_like.training.parts import StepParts, parts_of
 from verl_like.training.progress import Progress, Steering
-from verl_like.training.prompt_ledger import PromptLedger
+from verl_like.training.prompt_counts import PromptCounts
 from verl_like.training.step_metrics import Metrics
 from verl_like.training.step_state import StepState
 from verl_like.training.validation import validate
@@ -45,7 +46,7 @@ class RolloutTrainer(Trainer):
         self.loader_state = parts.loader.state_dict()
         self.version = 0  # of the engines' weights
         # The prompts of each open step; everything else of a step is in its state.
-        self._open: dict[int, PromptLedger] = {}
+        self._open: dict[int, PromptCounts] = {}
 
     @property
     def learners(self) -> Mapping[str, Savable]:
@@ -57,13 +58,13 @@ class RolloutTrainer(Trainer):
         return sum(prompts.in_flight for prompts in self._open.values())
 
     def start(self) -> None:
-        STARTUP.now("copying the weights to the engine")
+        current(Startup).now("copying the weights to the engine")
         self.version = self.parts.rollout.sync().version
 
     def open_step(self, step: int) -> StepState:
         """Begin a step that generates from the engines' weights; earlier steps may still be open."""
         if not self._open:
-            LEDGER.take()  # seconds between steps belong to none
+            current(Ledger).take()  # seconds between steps belong to none
         state = StepState(step=step, version=self.version, steering=self.steering, scores=self.parts.rewards.open())
         self._open[step] = state.prompts
         self.parts.snapshots.begin(step, steering=vars(self.steering), version=self.version, loader=self.loader_state)
@@ -81,7 +82,7 @@ class RolloutTrainer(Trainer):
         state.metrics.add(prompts.metrics() | parts.loader.metrics())
         epoch = state.step / parts.loader.batches_per_epoch
         state.metrics.add({"progress/epoch": epoch, "progress/unix_s": time.time()})
-        metrics = state.metrics.finish(LEDGER.take(), parts.run_plan)
+        metrics = state.metrics.finish(current(Ledger).take(), parts.run_plan)
         prompts.check(drawn=state.num_drawn)
         del self._open[state.step]
         config = parts.config

@@ -14,12 +14,12 @@ from verl_like.telemetry.sample_rows import shown_rows
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training.rewards import Rewards, first_rows
 
-LOOK_EVERY = 50  # steps between checks of the files' size
+CHECK_EVERY = 50  # steps between checks of the files' size
 ADVANTAGES = ("advantage", "advantage_mean", "advantage_min", "advantage_max")  # facts of a row
 
 
 class Samples:
-    """Has samples files written, and has the trackers show some of their rows.
+    """Writes samples files, and shows some of their rows in the trackers.
 
     Files are written in parallel with the steps, so a tracker shows a file when the next one is begun, or at the end.
 
@@ -51,7 +51,7 @@ class Samples:
             usable: [B] bool, rows that have advantages.
             found: facts of these rows only; their advantages are written, the others' are null.
         """
-        if step % LOOK_EVERY == 0:
+        if step % CHECK_EVERY == 0:
             thin_samples(self._folder, self._max_bytes)
         rows = first_rows(scored, self._count)
         if not len(rows):

@@ -14,25 +14,27 @@ from verl_like.protocol import Array
 from verl_like.workers.messages import RowRewards
 
 
-def score_advantages(
-    earned: RowRewards, response_tokens: Array, config: AlgorithmConfig
-) -> tuple[Facts, dict[str, float]]:
+def score_advantages(earned: RowRewards, num_sampled: Array, config: AlgorithmConfig) -> tuple[Facts, dict[str, float]]:
     """Return the facts ``advantage`` and ``has_advantage``, and metrics over tokens.
 
     ``advantage`` [B] float32 is shared by all tokens of a response; ``has_advantage`` [B] bool is whether it is not
-    zero.
+    zero. The rows of an episode are one response, and share its advantage.
 
     Args:
-        response_tokens: [B], all chosen by the policy.
+        num_sampled: [B], tokens of each row that are learned from.
     """
+    samples = earned if earned.episodes is None else earned.select(np.flatnonzero(np.diff(earned.episodes, prepend=-1)))
+    tokens = num_sampled if earned.episodes is None else np.bincount(earned.episodes, weights=num_sampled)
     responses = Scored(
-        torch.from_numpy(earned.rewards).double(),
-        torch.from_numpy(response_tokens.astype(np.int64)),
-        group_index(torch.from_numpy(earned.group_ids)),
-        {name: torch.from_numpy(values) for name, values in earned.components.items()} or None,
+        torch.from_numpy(samples.rewards).double(),
+        torch.from_numpy(tokens.astype(np.int64)),
+        group_index(torch.from_numpy(samples.group_ids)),
+        {name: torch.from_numpy(values) for name, values in samples.components.items()} or None,
     )
     found: Array = row_advantages(estimator_of(config), responses, config).numpy()
-    mean = np.average(found, weights=response_tokens)
-    std = np.sqrt(np.average((found - mean) ** 2, weights=response_tokens))
+    mean = np.average(found, weights=tokens)
+    std = np.sqrt(np.average((found - mean) ** 2, weights=tokens))
+    if earned.episodes is not None:
+        found = found[earned.episodes]
     facts = {"advantage": found, "has_advantage": found != 0}
     return facts, {"advantages/mean": float(mean), "advantages/std": float(std)}

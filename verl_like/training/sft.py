@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from verl_like.config.schema import Config
+from verl_like.context import current
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.data.loader import refuse_other_rows
 from verl_like.ops.partition import partition
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable
-from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.telemetry.ledger import Ledger, stage
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training.loop import Trainer, TrainingLoop
@@ -52,7 +53,7 @@ class SftTrainer(Trainer):
         self._sampler.load_state_dict({"given": self.progress.step})
 
     def step(self, step: int) -> Metrics:
-        LEDGER.take()
+        current(Ledger).take()
         metrics = StepMetrics()
         with stage("prompts"):
             batch = self._rows.select(np.array(self._sampler.next_batch()))
@@ -64,7 +65,7 @@ class SftTrainer(Trainer):
         with stage("report"):
             self._process_metrics.ask()
             metrics.add(self._process_metrics.take(step))
-        return metrics.finish(LEDGER.take())
+        return metrics.finish(current(Ledger).take())
 
     def state(self) -> dict[str, Any]:
         step = self.progress.step

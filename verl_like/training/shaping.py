@@ -8,13 +8,15 @@ import numpy as np
 
 from verl_like.config.schema import AlgorithmConfig, Config
 from verl_like.controller.errors import FeedbackError
-from verl_like.controller.remote_batch import RemoteBatch
-from verl_like.protocol import Array
+from verl_like.controller.remote_batch import Facts, RemoteBatch
+from verl_like.protocol import Array, episode_numbers
 from verl_like.reward.results import MAX_SCORE
 from verl_like.workers.messages import RowRewards
 
+OVERLONG = ("length", "max_episode_tokens")  # finish reasons: of the engine, and of an episode with an environment
 
-def worth(scores: Array, config: AlgorithmConfig) -> Array:
+
+def scaled_scores(scores: Array, config: AlgorithmConfig) -> Array:
     """Return [B] float32: scores clipped to +-``reward_clip``, times ``reward_scale``."""
     held = scores.clip(-config.reward_clip, config.reward_clip) if config.reward_clip > 0 else scores
     scaled: Array = (held * config.reward_scale).astype(np.float32)
@@ -22,19 +24,30 @@ def worth(scores: Array, config: AlgorithmConfig) -> Array:
 
 
 def rewards_of(batch: RemoteBatch, config: Config) -> Array:
-    """Return [B] float32: the reward of each response, its score's :func:`worth` less the over-long penalty.
+    """Return [B] float32: the reward of each response, its score's :func:`scaled_scores` less the over-long penalty.
 
     The penalty (DAPO, 2503.14476, equation 13) is 0 up to ``overlong_buffer_len`` tokens below
-    ``data.max_response_length`` and rises linearly to ``overlong_penalty_factor`` there.
+    ``data.max_response_length`` and rises linearly to ``overlong_penalty_factor`` there. The rows of an episode share
+    the penalty of the longest one; tokens of the environment count, because they fill the same context.
     """
     algorithm = config.algorithm
-    rewards = worth(batch.facts["score"], algorithm)
+    rewards = scaled_scores(batch.facts["score"], algorithm)
     if algorithm.overlong_buffer_len:
-        excess = batch.facts["response_tokens"] - (config.data.max_response_length - algorithm.overlong_buffer_len)
+        excess = _longest_row(batch.facts) - (config.data.max_response_length - algorithm.overlong_buffer_len)
         rewards -= np.float32(algorithm.overlong_penalty_factor) * (
             excess.clip(min=0) / algorithm.overlong_buffer_len
         ).astype(np.float32)
     return rewards
+
+
+def _longest_row(facts: Facts) -> Array:
+    """Return [B] int64: the tokens of the longest row of each row's episode."""
+    tokens, episodes = facts["response_tokens"], episode_numbers(facts)
+    if episodes is None:
+        return tokens
+    starts = np.flatnonzero(np.diff(episodes, prepend=-1))
+    longest: Array = np.maximum.reduceat(tokens, starts)[episodes]
+    return longest
 
 
 def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int | None) -> RowRewards:
@@ -50,9 +63,10 @@ def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int |
     return RowRewards(
         rewards=rewards_of(batch, config),
         group_ids=batch.facts["group_id"],
-        baseline_rewards=None if baseline is None else worth(baseline, config.algorithm),
+        baseline_rewards=None if baseline is None else scaled_scores(baseline, config.algorithm),
         components={name: _component(batch, name) for name in config.algorithm.reward_components},
         mini_batches=None if mini_batch_prompts is None else batch.facts["group_id"] // mini_batch_prompts,
+        episodes=episode_numbers(batch.facts),
     )
 
 
@@ -63,10 +77,9 @@ def _component(batch: RemoteBatch, name: str) -> Array:
         value = reported.get(name)
         if not isinstance(value, int | float) or not abs(value) <= MAX_SCORE:  # also refuses NaN
             raise FeedbackError(
-                f"algorithm.reward_components names {name!r}, but beside the score of a response to prompt "
-                f"{batch.facts['uid'][row]} the "
-                f"reward function reported {reported}. Have it return a dict with {name!r} as a finite number, or "
-                f"take the name out."
+                f"algorithm.reward_components names {name!r}, but for a response to prompt {batch.facts['uid'][row]} "
+                f"the reward function reported {reported} in addition to its score. Return a dict with {name!r} as a "
+                "finite number, or remove the name."
             )
     return np.array([reported[name] for reported in details], np.float32)
 
@@ -74,22 +87,32 @@ def _component(batch: RemoteBatch, name: str) -> Array:
 def learnt_from(batch: RemoteBatch, config: Config, rng: np.random.Generator) -> Array:
     """Return the row indices for the updates.
 
-    Over-long responses are left out under ``mask_overlong``; rows are resampled under ``pf_ppo``.
+    Over-long responses are left out under ``mask_overlong``; samples are resampled under ``pf_ppo``, each with all
+    rows of its episode.
     """
     rows = np.arange(len(batch))
     if config.algorithm.mask_overlong:
-        rows = rows[batch.facts["finish_reason"] != "length"]
+        rows = rows[~np.isin(batch.facts["finish_reason"], OVERLONG)]
         if not len(rows):
             raise FeedbackError(
-                "algorithm.mask_overlong left nothing to learn from: every response ran into data.max_response_length="
-                f"{config.data.max_response_length}. Raise it, or set algorithm.mask_overlong=false."
+                "algorithm.mask_overlong left no response to learn from: every response reached "
+                f"data.max_response_length={config.data.max_response_length}. Raise it, or set "
+                "algorithm.mask_overlong=false."
             )
     if config.algorithm.pf_ppo != "off":
-        rewards = rewards_of(batch, config)[rows]
-        rows = rows[
-            resampled(rewards, scheme=config.algorithm.pf_ppo, weight_pow=config.algorithm.pf_ppo_weight_pow, rng=rng)
-        ]
+        samples = np.split(rows, _ends_of_samples(batch.facts, rows))
+        rewards = rewards_of(batch, config)[[own[-1] for own in samples]]
+        drawn = resampled(
+            rewards, scheme=config.algorithm.pf_ppo, weight_pow=config.algorithm.pf_ppo_weight_pow, rng=rng
+        )
+        rows = np.concatenate([samples[sample] for sample in drawn])
     return rows
+
+
+def _ends_of_samples(facts: Facts, rows: Array) -> Array:
+    """Return the positions after the last row of each sample but the last one, among some rows of whole samples."""
+    episodes = episode_numbers(facts)
+    return np.arange(1, len(rows)) if episodes is None else np.flatnonzero(np.diff(episodes[rows])) + 1
 
 
 def is_usable(batch: RemoteBatch) -> Array:
@@ -152,8 +175,8 @@ def groups_with_signal(
     raise FeedbackError(
         f"algorithm.filter_groups found {found} of {num_groups} groups with differing scores in "
         f"algorithm.max_num_gen_batches={max_batches} batches ({drawn} prompts). The task is too easy or too hard for "
-        f"this policy: raise "
-        "algorithm.max_num_gen_batches or rollout.n, choose other prompts, or set algorithm.filter_groups=false."
+        "this policy: raise algorithm.max_num_gen_batches or rollout.n, choose other prompts, or set "
+        "algorithm.filter_groups=false."
     )
 
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from verl_like.algorithms.roles import step_columns, update_columns
 from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.protocol import last_rows, sampled_tokens
 from verl_like.telemetry.ledger import stage
-from verl_like.training.balance import by_rank, by_reader, plan
+from verl_like.training.balance import by_rank, by_reader, rank_rows
 from verl_like.training.generation import generate, greedy_sampling, train_sampling
 from verl_like.training.parts import StepParts
-from verl_like.training.prompt_ledger import num_prompts
+from verl_like.training.prompt_counts import num_prompts
 from verl_like.training.score_advantages import score_advantages
 from verl_like.training.shaping import groups_with_signal, is_usable, learnt_from, row_rewards
 from verl_like.training.step_metrics import num_tokens
@@ -34,7 +35,7 @@ def rollout(parts: StepParts, state: StepState) -> RemoteBatch:
             max_batches=config.algorithm.max_num_gen_batches,
         )
         state.metrics.add(found)
-        state.prompts.leave(config.data.train_batch_size, "filtered")
+        state.prompts.keep_in_flight(config.data.train_batch_size, "filtered")
     else:
         batch = draw(parts, state)
     state.metrics.add_rollout(batch)
@@ -81,9 +82,15 @@ def _scored(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBat
     """Return the batch with its scores, to select groups; :func:`score` fetches those of the selected rows."""
     with stage("reward_wait"):
         batch = batch.with_facts(state.scores.scores(batch).facts)
-    parts.loader.feedback(batch.facts["uid"], batch.facts["score"])
-    state.prompts.book(num_prompts(batch) - num_prompts(batch, is_usable(batch)), "failed")
+    _feed_back(parts, batch)
+    state.prompts.record(num_prompts(batch) - num_prompts(batch, is_usable(batch)), "failed")
     return batch
+
+
+def _feed_back(parts: StepParts, batch: RemoteBatch) -> None:
+    """Report the score of each sample to the data loader."""
+    rows = last_rows(batch.facts)
+    parts.loader.feedback(batch.facts["uid"][rows], batch.facts["score"][rows])
 
 
 def sleep(parts: StepParts) -> None:
@@ -115,7 +122,7 @@ def score(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch
         batch = batch.with_facts(state.scores.scores(batch).facts)
         state.metrics.add_rewards(batch)
         if not parts.config.algorithm.filter_groups:  # which has reported the scores of all drawn rows
-            parts.loader.feedback(batch.facts["uid"], batch.facts["score"])
+            _feed_back(parts, batch)
     return batch
 
 
@@ -132,13 +139,13 @@ def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> R
     """Return the rows to learn from with their advantages; start writing samples and the step's snapshot."""
     config, usable = parts.config, is_usable(scored)
     batch = scored.select(usable)
-    state.prompts.leave(num_prompts(batch), "failed")
+    state.prompts.keep_in_flight(num_prompts(batch), "failed")
     with stage("advantages"):
         earned = row_rewards(
             batch, config, mini_batch_prompts=config.actor.mini_batch_size if parts.needs.covariance_rank else None
         )
         if parts.advantages is None:
-            facts, found = score_advantages(earned, batch.facts["response_tokens"], config.algorithm)
+            facts, found = score_advantages(earned, sampled_tokens(batch.facts), config.algorithm)
         else:
             facts, found = parts.advantages.add(
                 batch,
@@ -149,11 +156,11 @@ def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> R
             )
         batch.add_facts(facts)
         parts.samples.write(state.step, scored, usable, facts)
-        state.metrics.add({"reward/shaped_mean": float(earned.rewards.mean()), **found})
+        state.metrics.add({"reward/shaped_mean": float(earned.rewards[last_rows(batch.facts)].mean()), **found})
         if config.algorithm.kl_target > 0:
             state.metrics.add({"reward/kl_coef": state.steering.kl_coef})
         batch = batch.select(learnt_from(batch, config, np.random.default_rng((config.trainer.seed, state.step))))
-    state.prompts.leave(num_prompts(batch), "filtered")
+    state.prompts.keep_in_flight(num_prompts(batch), "filtered")
     parts.snapshots.fill(state.step, batch)
     return batch
 
@@ -171,7 +178,7 @@ def update_critic(parts: StepParts, state: StepState, batch: RemoteBatch) -> Non
         return
     with stage("update_critic"):
         prompts = parts.config.critic.mini_batch_size
-        shares = plan(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
+        shares = rank_rows(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
         state.metrics.add_mean(parts.critic.update(batch, shares.rows, shares.mini_batches))
         batch.drop({"values", "returns"})
 
@@ -183,7 +190,7 @@ def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> None
         return
     with stage("update_actor"):
         prompts = config.actor.mini_batch_size
-        shares = plan(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
+        shares = rank_rows(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
         terms = UpdateTerms(
             columns=update_columns(config),
             mean_weight=state.metrics.mean_weight,
@@ -194,11 +201,11 @@ def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> None
         state.metrics.learnt_tokens = config.actor.epochs * num_tokens(batch, skips_zeros=skips_zeros)
 
 
-def book_trained(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
-    """Record the prompts that the updates were given; those without any advantage count as filtered."""
+def record_trained(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+    """Record the prompts that the updates were given; prompts without any advantage count as filtered."""
     if parts.critic is None and parts.config.actor.skip_zero_advantages:
-        state.prompts.leave(num_prompts(batch, batch.facts["has_advantage"]), "filtered")
-    state.prompts.leave(0, "trained")
+        state.prompts.keep_in_flight(num_prompts(batch, batch.facts["has_advantage"]), "filtered")
+    state.prompts.keep_in_flight(0, "trained")
 
 
 def sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:

@@ -8,13 +8,15 @@ import numpy as np
 
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.plan.run_plan import RunPlan
-from verl_like.protocol import Array
+from verl_like.protocol import Array, last_rows, sampled_tokens
 from verl_like.reward.scorer_messages import FAILURES
 from verl_like.reward.scores import is_unreadable_mark, was_unreadable
+from verl_like.training.environment_metrics import environment_metrics
 
 Metrics = dict[str, float]
 Reports = Sequence[Mapping[str, float]]
 _SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of a rank; not averaged
+_OF_REWARDS = ("score", "reward_status", "details", "scored_alone", "reward_seconds")
 
 
 def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
@@ -61,7 +63,7 @@ class StepMetrics:
         self.add({name: float(np.mean([r[name] for r in reports])) for name in reports[0] if name not in _SUMS})
 
     def add_rollout(self, batch: RemoteBatch) -> None:
-        tokens = batch.facts["response_tokens"]
+        tokens, sampled = batch.facts["response_tokens"], sampled_tokens(batch.facts)
         self.add(
             {
                 "rollout/response_tokens_mean": float(tokens.mean()),
@@ -69,11 +71,14 @@ class StepMetrics:
                 "rollout/prompt_tokens_mean": float(batch.facts["prompt_tokens"].mean()),
                 # The mean negative log-prob of the sampled tokens estimates the entropy of the distributions they are
                 # drawn from.
-                "rollout/entropy_mean": -float(batch.facts["log_prob_sum"].sum() / max(tokens.sum(), 1)),
-                "rollout/length_finish_frac": float((batch.facts["finish_reason"] == "length").mean()),
+                "rollout/entropy_mean": -float(batch.facts["log_prob_sum"].sum() / max(sampled.sum(), 1)),
+                "rollout/length_finish_frac": float(
+                    (batch.facts["finish_reason"][last_rows(batch.facts)] == "length").mean()
+                ),
                 "rollout/weight_version": float(batch.facts["weight_version"].min()),
                 "perf/tokens": float(tokens.sum() + batch.facts["prompt_tokens"].sum()),
                 "perf/response_tokens": float(tokens.sum()),
+                **environment_metrics(batch.facts),
             }
         )
 
@@ -96,12 +101,14 @@ class StepMetrics:
             self.add_log_prob_gap(reports)
 
     def add_rewards(self, batch: RemoteBatch) -> None:
-        """Add the scores of the rows that have one, the details reported with them, and the failures by kind."""
-        all_scores, status = batch.facts["score"], batch.facts["reward_status"]
+        """Add the scores of the samples that have one, the details reported with them, and the failures by kind."""
+        rows = last_rows(batch.facts)
+        facts = {name: batch.facts[name][rows] for name in ("group_id", *_OF_REWARDS)}
+        all_scores, status = facts["score"], facts["reward_status"]
         is_scored = ~np.isnan(all_scores)
         scores = all_scores[is_scored]
         # If groups are filtered, this is present already and covers all drawn groups.
-        self._values.setdefault("rollout/signal_frac", signal_frac(batch.facts["group_id"][is_scored], scores))
+        self._values.setdefault("rollout/signal_frac", signal_frac(facts["group_id"][is_scored], scores))
         self.add(
             {
                 "reward/score_mean": float(scores.mean()),
@@ -110,11 +117,11 @@ class StepMetrics:
                 "reward/score_std": float(scores.std()),
                 "reward/num_failed": float((status != "ok").sum()),
                 **{f"reward/num_{kind}": float((status == kind).sum()) for kind in FAILURES},
-                "reward/unreadable": float(sum(map(was_unreadable, batch.facts["details"]))),
-                "reward/num_scored_alone": float(batch.facts["scored_alone"].sum()),
-                "reward/seconds_mean": float(batch.facts["reward_seconds"].mean()),
-                "reward/seconds_max": float(batch.facts["reward_seconds"].max()),
-                **detail_means(batch.facts["details"]),
+                "reward/unreadable": float(sum(map(was_unreadable, facts["details"]))),
+                "reward/num_scored_alone": float(facts["scored_alone"].sum()),
+                "reward/seconds_mean": float(facts["reward_seconds"].mean()),
+                "reward/seconds_max": float(facts["reward_seconds"].max()),
+                **detail_means(facts["details"]),
             }
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verl_like.training.progress import Steering
-from verl_like.training.prompt_ledger import PromptLedger
+from verl_like.training.prompt_counts import PromptCounts
 from verl_like.training.rewards import StepRewards
 from verl_like.training.step_metrics import StepMetrics
 
@@ -32,6 +32,6 @@ class StepState:
     steering: Steering
     scores: StepRewards
     metrics: StepMetrics = field(default_factory=StepMetrics)
-    prompts: PromptLedger = field(default_factory=PromptLedger)
+    prompts: PromptCounts = field(default_factory=PromptCounts)
     num_drawn: int = 0
     loader_state: dict[str, Any] | None = None

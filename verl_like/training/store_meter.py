@@ -6,15 +6,16 @@ import logging
 import time
 from collections.abc import Callable
 
+from verl_like.context import current
 from verl_like.controller.ray_calls import local_bytes, num_references
 from verl_like.controller.remote_batch import RemoteBatch
-from verl_like.controller.store import STORE, StoreUse, asking_store_use
+from verl_like.controller.store import StoreCounters, StoreUse, asking_store_use
 from verl_like.protocol import bytes_per_token
 
 log = logging.getLogger(__name__)
 
 WARN_FRAC = 0.7  # Ray begins to spill to disk at 0.8
-PAUSE_S = 60.0  # between requests to a Ray that does not answer
+PAUSE_S = 60.0  # between requests while Ray does not answer
 
 
 class StoreMeter:
@@ -56,9 +57,8 @@ class StoreMeter:
             self._has_warned = True
             log.warning(
                 "the columns of this step need %.0f MiB of the object store's %.0f MiB; Ray spills to disk above 80 "
-                "%%. Raise "
-                "cluster.object_store_memory_gib to %.1f or more, or make the batch smaller (data.train_batch_size, "
-                "rollout.n).",
+                "%%. Raise cluster.object_store_memory_gib to %.1f or more, or make the batch smaller "
+                "(data.train_batch_size, rollout.n).",
                 expected / 2**20,
                 capacity / 2**20,
                 expected / WARN_FRAC / 2**30 + 0.05,
@@ -67,7 +67,7 @@ class StoreMeter:
     def take(self, batch: RemoteBatch) -> dict[str, float]:
         """Return the traffic since the last call, as far as it was requested; ``batch`` still holds its blocks."""
         found: dict[str, float | None] = {
-            "store/fetched_bytes": STORE.take(),
+            "store/fetched_bytes": current(StoreCounters).take(),
             "store/blocks": batch.num_blocks,
             "store/inlined_bytes": local_bytes(),
             "store/live_references": num_references(),

@@ -15,16 +15,19 @@ from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
 from verl_like.config.problems import refuse
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
-from verl_like.controller.errors import INTERRUPT
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt
+from verl_like.data.files import Row
 from verl_like.data.loader import PromptLoader, rehearse, sft_identity
 from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.samplers import EpochSampler, epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto
-from verl_like.reward.scorer_messages import RowTruth, Sample
+from verl_like.reward.scorer_messages import RowGroundTruth, Sample
 from verl_like.reward.trial import try_reward
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.startup import Startup
+from verl_like.training.environment_trial import try_environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ def task_of(config: Config) -> TrainTask:
     check(config)
     check_machine(config, generates=True)
     check_hub_models(config)
-    STARTUP.now("reading the data")
+    current(Startup).now("reading the data")
     tokenizer = tokenizer_of(config)
     prompts = train_prompts(config, tokenizer)
     val_prompts = held_out_prompts(config, tokenizer) if config.validates else None
@@ -85,7 +88,7 @@ def sft_task_of(config: Config) -> SftTask:
         )
     check_machine(config, generates=False)
     check_hub_models(config)
-    STARTUP.now("reading the data")
+    current(Startup).now("reading the data")
     read = train_rows(config.data, seed=config.trainer.seed)
     rows, file_numbers = sft_rows(read, config.data, tokenizer_of(config))
     sampler = epoch_sampler(file_numbers, config.data, seed=config.trainer.seed)
@@ -95,14 +98,21 @@ def sft_task_of(config: Config) -> SftTask:
 
 
 def check_reward(config: Config, prompts: Sequence[Prompt], val_prompts: Sequence[Prompt] = ()) -> None:
-    """Try the reward on the first prompt of each data source, and on every ground truth, before heavy work starts."""
-    INTERRUPT.stop_before("start")
-    STARTUP.now("trying the reward functions")
+    """Try the environment and the reward on the first prompt of each data source, and the reward on every ground truth,
+    before heavy work starts.
+    """
+    current(Interrupt).stop_before("start")
+    current(Startup).now("trying the reward functions")
     named = [(prompt.uid, prompt) for prompt in prompts]
     named += [(f"{prompt.uid} of data.val_files", prompt) for prompt in val_prompts]  # unique only within one list
     first: dict[str, tuple[str, Prompt]] = {}
     for name, prompt in named:
         first.setdefault(prompt.data_source, (name, prompt))
+    episodes: list[dict[str, Any] | None] = [None] * len(first)
+    if config.environment.is_used:
+        current(Startup).now("trying the environment")
+        episodes[:] = try_environment(config, tokenizer_of(config), [prompt for _, prompt in first.values()])
+        current(Startup).now("trying the reward functions")
     samples = {
         name: Sample(
             response=str(p.ground_truth),
@@ -113,19 +123,20 @@ def check_reward(config: Config, prompts: Sequence[Prompt], val_prompts: Sequenc
             extra_info=p.extra_info,
             columns=p.columns,
             response_ids=array("i", [0]),
+            episode=episode,
         )
-        for name, p in first.values()
+        for (name, p), episode in zip(first.values(), episodes, strict=True)
     }
-    truths = ((name, RowTruth(p.data_source, p.ground_truth)) for name, p in named)
-    try_reward(config.reward, samples, truths, progress=_report_truths)
+    ground_truths = ((name, RowGroundTruth(p.data_source, p.ground_truth)) for name, p in named)
+    try_reward(config.scoring, samples, ground_truths, progress=_report_ground_truths)
 
 
-def _report_truths(num_read: int, num_truths: int) -> None:
-    INTERRUPT.stop_before("start")
+def _report_ground_truths(num_read: int, num_truths: int) -> None:
+    current(Interrupt).stop_before("start")
     if not num_read:
-        STARTUP.now(f"reading {num_truths} truths")
+        current(Startup).now(f"reading {num_truths} ground truths")
     else:
-        STARTUP.so_far(f"reading {num_truths} truths: {num_read} are read")
+        current(Startup).so_far(f"reading {num_truths} ground truths: {num_read} done")
 
 
 def tokenizer_of(config: Config) -> PreTrainedTokenizerBase:
@@ -133,11 +144,15 @@ def tokenizer_of(config: Config) -> PreTrainedTokenizerBase:
 
 
 def train_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
-    return PromptDataset(train_rows(config.data, seed=config.trainer.seed), config.data, tokenizer)
+    return _prompts(config, train_rows(config.data, seed=config.trainer.seed), tokenizer)
 
 
 def held_out_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
-    return PromptDataset(val_rows(config.data), config.data, tokenizer)
+    return _prompts(config, val_rows(config.data), tokenizer)
+
+
+def _prompts(config: Config, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
+    return PromptDataset(rows, config.data, tokenizer, needs_ground_truth=config.needs_ground_truth)
 
 
 def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:

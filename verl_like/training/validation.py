@@ -9,12 +9,14 @@ import numpy as np
 from verl_like.config.schema import Config
 from verl_like.controller.remote_batch import Facts
 from verl_like.data.prompts import Prompt
+from verl_like.protocol import last_rows
 from verl_like.reward.scores import Scores
-from verl_like.training.generation import VALIDATION_STEP, generate, val_sampling
+from verl_like.training.generation import generate, val_sampling
 from verl_like.training.rewards import Rewards, first_rows
 from verl_like.training.validation_metrics import ValidationSample, validation_metrics
 from verl_like.training.validation_scores import write_scores
 from verl_like.workers.groups import RolloutGroup
+from verl_like.workers.samples import VALIDATION_STEP
 
 
 def validate(
@@ -54,6 +56,7 @@ def validate(
 
 
 def _samples(prompts: list[Prompt], facts: Facts, scores: Scores) -> list[ValidationSample]:
+    """Return one sample per episode, with the response and the tokens of its last row."""
     return [
         ValidationSample(
             uid=facts["uid"][i],
@@ -67,5 +70,5 @@ def _samples(prompts: list[Prompt], facts: Facts, scores: Scores) -> list[Valida
             finish_reason=facts["finish_reason"][i],
             response_tokens=int(facts["response_tokens"][i]),
         )
-        for i in range(len(scores))
+        for i in np.arange(len(scores))[last_rows(facts)].tolist()
     ]

@@ -33,7 +33,7 @@ class ValidationSample:
 
     @property
     def is_correct(self) -> bool:
-        """Return whether ``acc`` is above one half, where the reward returned such a number, or the score is 1."""
+        """Return whether ``acc`` is above one half, or, if the reward returned no such number, the score is 1."""
         accuracy = self.details.get("acc")
         if isinstance(accuracy, float | int):
             return accuracy > 0.5
@@ -41,7 +41,7 @@ class ValidationSample:
 
     @property
     def answer(self) -> str:
-        """Return what votes are counted by: ``pred``, where the reward returned it (even empty), else the response."""
+        """Return the answer for votes: ``pred`` if the reward returned it (even empty), else the response."""
         return str(self.details.get("pred", self.response))
 
 
@@ -53,14 +53,14 @@ def validation_metrics(samples: Sequence[ValidationSample], n: int) -> dict[str,
     failed are left out of everything but ``num_failed``; a prompt without any other is left out too. ``unreadable``
     counts the responses that a grader could not read and scored as wrong.
 
-    No answer, by which graders mean the ``pred`` "", votes like any other answer: where it wins the vote, the prompt
-    counts as wrong. So it is in verl's ``maj@n`` (``calc_maj_val``) and in lighteval's (``MajAtK``); to leave such
-    responses out would let one answer among n win, and ``maj@n`` come out higher the less often a policy answers.
+    A missing answer (graders report the ``pred`` "") votes like any other answer. If it wins the vote, the prompt
+    counts as wrong. verl's ``maj@n`` (``calc_maj_val``) and lighteval's (``MajAtK``) do the same. If such responses
+    were left out, one answer among n could win, and ``maj@n`` would be higher the less often a policy answers.
 
     Returns:
-        ``val/mean@n``, ``pass@n``, ``maj@n``, ``num_failed``, ``unreadable`` over all rows, where there are several
-        data sources the same as ``val/<source>/...`` for each of them, and ``val/<source>/<detail>/mean@n`` for each
-        number the reward returned besides its score.
+        ``val/mean@n``, ``pass@n``, ``maj@n``, ``num_failed``, ``unreadable`` over all rows; the same as
+        ``val/<source>/...`` for each data source if there are several; and ``val/<source>/<detail>/mean@n`` for each
+        number that the reward returned in addition to its score.
         A mean over no prompts is left out, never NaN.
     """
     sources = list(dict.fromkeys(sample.data_source for sample in samples))
@@ -100,8 +100,8 @@ def _detail_means(samples: Iterable[ValidationSample], n: int) -> dict[str, floa
     )
     means = {}
     for name in names:
-        said = [[float(sample.details[name]) for sample in group if name in sample.details] for group in groups]
-        finite = [[value for value in values if np.isfinite(value)] for values in said]
+        reported = [[float(sample.details[name]) for sample in group if name in sample.details] for group in groups]
+        finite = [[value for value in values if np.isfinite(value)] for values in reported]
         means[f"{name}/mean@{n}"] = _mean(_mean(values) for values in finite if values)
     return means
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from verl_like.telemetry.trackers import write_atomically
 from verl_like.training.validation_metrics import ValidationSample
 
-# Column -> type; docs/rewards.md says what each column contains and when it is null.
+# Column -> type; docs/rewards.md describes the columns and when they are null.
 SCHEMA = pa.schema(
     {
         "uid": pa.string(),
@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
 
 
 def write_scores(samples: Sequence[ValidationSample], path: Path) -> None:
-    """Write one row per sample, in their order, as parquet; a reader finds the whole file or none."""
+    """Write one row per sample, in their order, as parquet; a reader finds the complete file or none."""
     table = pa.Table.from_pylist([_row(sample) for sample in samples], schema=SCHEMA)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")

@@ -1,4 +1,4 @@
-"""Account for every prompt that was drawn."""
+"""Count the prompts of a run and of a step by their outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Outcome = Literal["trained", "filtered", "failed"]
 
 
 @dataclass(kw_only=True, slots=True)
-class PromptLedger:
+class PromptCounts:
     """Counts prompts since the start of the run; a prompt of a later epoch counts again.
 
     A prompt is *in flight* from its draw until it is recorded once: as *trained* if an update received a response to
@@ -22,8 +22,8 @@ class PromptLedger:
     responses are scored but none is learnt from. The last applies to equal scores under ``filter_groups``, more groups
     than the batch holds, only over-long responses, none resampled, or no advantage if such rows are skipped.
 
-    Each step has its own ledger, which is added to the run's when the step is closed. The prompts of a dropped step are
-    not recorded, and are drawn again.
+    Each step has its own counts, which are added to the run's when the step is closed. The prompts of a dropped step
+    are not recorded, and are drawn again.
     """
 
     drawn: int = 0
@@ -36,24 +36,24 @@ class PromptLedger:
         self.drawn += count
         self.in_flight += count
 
-    def book(self, count: int, outcome: Outcome) -> None:
+    def record(self, count: int, outcome: Outcome) -> None:
         """Record the outcome of ``count`` prompts in flight."""
         assert 0 <= count <= self.in_flight, f"{count} of {self.in_flight} prompts in flight cannot be {outcome}"
         self.in_flight -= count
         setattr(self, outcome, getattr(self, outcome) + count)
 
-    def leave(self, count: int, outcome: Outcome) -> None:
+    def keep_in_flight(self, count: int, outcome: Outcome) -> None:
         """Keep ``count`` prompts in flight and record ``outcome`` for the rest."""
-        self.book(self.in_flight - count, outcome)
+        self.record(self.in_flight - count, outcome)
 
-    def plus(self, other: PromptLedger) -> PromptLedger:
-        """Return the sum of both ledgers."""
-        return PromptLedger(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
+    def plus(self, other: PromptCounts) -> PromptCounts:
+        """Return the sum of both counts."""
+        return PromptCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
     def check(self, *, drawn: int) -> None:
-        """Compare the ledger after a finished step with the data loader's count."""
-        booked = self.trained + self.filtered + self.failed + self.in_flight
-        assert self.drawn == booked, f"{self} does not add up: {booked} prompts are booked"
+        """Compare the counts after a finished step with the data loader's count."""
+        recorded = self.trained + self.filtered + self.failed + self.in_flight
+        assert self.drawn == recorded, f"{self} does not add up: {recorded} prompts are recorded"
         assert not self.in_flight, f"{self}: the step is over, but some of its prompts are in flight"
         assert self.drawn == drawn, f"{self}, but the data loader has given {drawn} prompts"
 
