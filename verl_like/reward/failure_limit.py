@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verl_like.config.schema import RewardConfig
+from verl_like.config.schema.reward import ENVIRONMENT
 from verl_like.config.user_code import clipped
 from verl_like.controller.errors import FeedbackError
 from verl_like.protocol import Array
@@ -61,15 +62,14 @@ def check_failures(failures: Sequence[Failure], num_samples: int, config: Reward
     if config.on_failure == "abort":
         limit = "reward.on_failure is abort"
     elif len(failures) == num_samples:
-        limit = "nothing is left"
+        limit = "no scored response is left"
     elif len(failures) > config.max_failure_frac * num_samples:
         limit = f"reward.max_failure_frac is {config.max_failure_frac:g}"
     else:
         return
     raise FeedbackError(
         f"{len(failures)} of {num_samples} responses have no score ({_by_kind(f.status for f in failures)}), and "
-        f"{limit}."
-        f"{_shown(failures)}"
+        f"{limit}.{_shown(failures)}"
     )
 
 
@@ -77,9 +77,9 @@ def too_slow(config: RewardConfig, *, num_scored: int, num_rows: int) -> str:
     """Return a sentence about reward functions that are too slow for a stage, to append to the stage's timeout."""
     return (
         f"{function_names(function_specs(config))} has scored {num_scored} of {num_rows} responses in that time, "
-        f"counted by blocks. Where each takes long but ends within reward.timeout_s={config.timeout_s:g}, raise "
+        f"counted by blocks. If each takes long but ends within reward.timeout_s={config.timeout_s:g}, raise "
         f"reward.num_workers (now {config.num_workers}) or trainer.stage_timeout_s; reward/seconds_max of past steps "
-        "has the longest."
+        "is the longest time."
     )
 
 
@@ -88,11 +88,17 @@ def _shown(failures: Sequence[Failure]) -> str:
     for failure in failures[:NUM_SHOWN]:
         texts[failure.reason] = texts.get(failure.reason, "") + failure.texts
     shown = "\n".join(reason + of_samples for reason, of_samples in texts.items())
-    return (
-        f" The first {min(len(failures), NUM_SHOWN)}:\n{shown}\nreward_failures.jsonl in the run folder has each one "
-        f"whole. Correct "
-        "the reward function; raise reward.timeout_s where they are timeouts, reward.max_memory_gib where it is memory."
-    )
+    if all(failure.message.startswith(f"{ENVIRONMENT}: ") for failure in failures):
+        remedy = (
+            "Correct the environment; raise environment.call_timeout_s or environment.episode_timeout_s if they are "
+            "timeouts, or environment.max_memory_gib if they ran out of memory."
+        )
+    else:
+        remedy = (
+            "reward_failures.jsonl in the run folder has all of them in full. Correct the reward function; raise "
+            "reward.timeout_s if they are timeouts, or reward.max_memory_gib if they ran out of memory."
+        )
+    return f" The first {min(len(failures), NUM_SHOWN)}:\n{shown}\n{remedy}"
 
 
 def _by_kind(statuses: Iterable[str]) -> str:

@@ -23,17 +23,17 @@ from verl_like.reward.scorer_messages import (
     COMPARED_AS_TEXT,
     COMPARED_AS_VALUE,
     FAILURES,
-    NOT_ASKED,
+    NOT_READ,
     UNREADABLE,
     Answer,
     Ended,
     Gone,
+    GroundTruthReading,
+    GroundTruthsRead,
     Intrusion,
     Message,
     Outcome,
     Ready,
-    TruthReading,
-    TruthsRead,
     Unusable,
 )
 
@@ -43,7 +43,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, user, group
 _LENGTH = struct.Struct("Q")
 _MAX_CHUNKS = 64
 _MAX_WAIT_S = 1e6  # poll takes milliseconds as an int
-_READINGS = (NOT_ASKED, COMPARED_AS_VALUE, COMPARED_AS_TEXT, UNREADABLE)
+_READINGS = (NOT_READ, COMPARED_AS_VALUE, COMPARED_AS_TEXT, UNREADABLE)
 # Created before a reward function could replace it.
 _json = json.JSONEncoder().encode
 
@@ -67,18 +67,18 @@ def encoded(message: Message) -> bytes:
     """Encode a message as a line."""
     match message:
         case Answer(request, position, o):
-            words: list[Any] = ["answer", request, position, o.status, o.score, o.details, o.message, o.seconds]
-        case TruthsRead(request, readings):
-            words = ["readings", request, [[each.status, each.reason] for each in readings]]
+            fields: list[Any] = ["answer", request, position, o.status, o.score, o.details, o.message, o.seconds]
+        case GroundTruthsRead(request, readings):
+            fields = ["readings", request, [[each.status, each.reason] for each in readings]]
         case Ready(mode):
-            words = ["ready", mode]
+            fields = ["ready", mode]
         case Unusable(reason):
-            words = ["refused", reason]
-        case Ended(code, num_printed, num_passed_on, last_words):
-            words = ["ended", code, num_printed, num_passed_on, last_words]
+            fields = ["refused", reason]
+        case Ended(code, num_printed, num_passed_on, last_output):
+            fields = ["ended", code, num_printed, num_passed_on, last_output]
         case _:
-            raise AssertionError(f"{message} is nothing that a scorer process says")
-    return _json(words).encode() + b"\n"
+            raise AssertionError(f"{message} is not a message of a scorer process")
+    return _json(fields).encode() + b"\n"
 
 
 def decoded(line: bytes) -> Message:
@@ -87,31 +87,31 @@ def decoded(line: bytes) -> Message:
         match json.loads(line):
             case ["answer", int(request), int(position), str(status), score, dict(details), str(text), float(seconds)]:
                 outcome = Outcome(status, score, details, text, seconds)
-                if _is_sound(outcome):
+                if _is_valid(outcome):
                     return Answer(request, position, outcome)
             case ["readings", int(request), list(pairs)]:
-                return TruthsRead(request, [_reading(*pair) for pair in pairs])
+                return GroundTruthsRead(request, [_reading(*pair) for pair in pairs])
             case ["ready", str(mode)]:
                 return Ready(mode)
             case ["refused", str(reason)]:
                 return Unusable(reason)
-            case ["ended", int(code), int(num_printed), int(num_passed_on), str(last_words)]:
-                return Ended(code, num_printed, num_passed_on, last_words)
+            case ["ended", int(code), int(num_printed), int(num_passed_on), str(last_output)]:
+                return Ended(code, num_printed, num_passed_on, last_output)
     except (ValueError, TypeError, RecursionError):
         pass
     return Intrusion(f"the line {line[:80]!r}")
 
 
-def _is_sound(outcome: Outcome) -> bool:
+def _is_valid(outcome: Outcome) -> bool:
     is_scored = isinstance(outcome.score, float) and math.isfinite(outcome.score)
     fits = is_scored if outcome.status == "ok" else outcome.status in FAILURES and outcome.score is None
     return fits and all(isinstance(each, float | str) for each in outcome.details.values())
 
 
-def _reading(status: str, reason: str) -> TruthReading:
+def _reading(status: str, reason: str) -> GroundTruthReading:
     if status not in _READINGS or not isinstance(reason, str):
         raise ValueError(status)
-    return TruthReading(status, reason)
+    return GroundTruthReading(status, reason)
 
 
 class AnswerReader:
@@ -161,7 +161,9 @@ class AnswerReader:
         if not chunk:
             self._is_at_end = True
             return
-        pid = next((_CREDENTIALS.unpack(words)[0] for _, kind, words in ancillary if kind == socket.SCM_CREDENTIALS), 0)
+        pid = next(
+            (_CREDENTIALS.unpack(fields)[0] for _, kind, fields in ancillary if kind == socket.SCM_CREDENTIALS), 0
+        )
         is_subreaper = pid == self._subreaper_pid
         if self._scorer_pid is None and not is_subreaper:
             self._scorer_pid = pid
@@ -173,7 +175,7 @@ class AnswerReader:
         self._arrived.extend(_of_subreaper(each) if is_subreaper else _of_scorer(each) for each in lines if each)
         if len(rest) > MAX_LINE:
             self._rest[is_subreaper] = b""
-            self._arrived.append(Intrusion("a line without an end"))
+            self._arrived.append(Intrusion(f"a line of more than {MAX_LINE} bytes"))
 
 
 def _of_subreaper(line: bytes) -> Message:
@@ -183,7 +185,7 @@ def _of_subreaper(line: bytes) -> Message:
 
 def _of_scorer(line: bytes) -> Message:
     found = decoded(line)
-    return Intrusion("the subreaper's last word") if isinstance(found, Ended) else found
+    return Intrusion("the subreaper's final message") if isinstance(found, Ended) else found
 
 
 class AnswerWriter:

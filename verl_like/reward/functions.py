@@ -8,10 +8,10 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from verl_like.reward.ground_truth import TruthReader, truth_reader, truth_reading
+from verl_like.reward.ground_truth import GroundTruthReader, ground_truth_reader, ground_truth_reading
 from verl_like.reward.resolve import resolve
 from verl_like.reward.results import MAX_SCORE, Details, check_result, check_size, failed, split_results
-from verl_like.reward.scorer_messages import Outcome, RowTruth, Sample, TruthReading
+from verl_like.reward.scorer_messages import GroundTruthReading, Outcome, RowGroundTruth, Sample
 from verl_like.reward.signatures import BoundFunction, bind
 from verl_like.reward.specs import FunctionSpec
 from verl_like_graders import prepare
@@ -38,7 +38,7 @@ class _Function:
     def __init__(self, spec: FunctionSpec) -> None:
         self.spec = spec
         self._by_source: dict[str, BoundFunction] = {}
-        self._readers: dict[str, TruthReader | None] = {}
+        self._readers: dict[str, GroundTruthReader | None] = {}
         self.is_batch = self.is_async = False
         if spec.function:
             bound = self.of("")
@@ -58,11 +58,11 @@ class _Function:
             self._by_source[key] = bound
         return self._by_source[key]
 
-    def reader(self, data_source: str) -> TruthReader | None:
+    def reader(self, data_source: str) -> GroundTruthReader | None:
         """Return the reader of a data source's ground truths; None if its function has no reader."""
         if data_source not in self._readers:
             try:
-                self._readers[data_source] = truth_reader(self.of(data_source))
+                self._readers[data_source] = ground_truth_reader(self.of(data_source))
             except ValueError:  # no function is known for the source: scoring a sample of it reports that
                 self._readers[data_source] = None
         return self._readers[data_source]
@@ -106,15 +106,13 @@ class Scoring:
             for i, sample in enumerate(samples):
                 yield i, self._one(sample)
 
-    def truth_readings(self, truths: Iterable[RowTruth]) -> Iterator[list[TruthReading]]:
-        """Yield lists of the functions' readings, in the sequence of ``truths``, about every ``READINGS_EVERY_S``."""
-        readings: list[TruthReading] = []
+    def ground_truth_readings(self, ground_truths: Iterable[RowGroundTruth]) -> Iterator[list[GroundTruthReading]]:
+        """Yield lists of readings, in the sequence of ``ground_truths``, about every ``READINGS_EVERY_S``."""
+        readings: list[GroundTruthReading] = []
         since = time.perf_counter()
-        for truth in truths:
-            readers = [
-                (each.spec.name, reader) for each in self._functions if (reader := each.reader(truth.data_source))
-            ]
-            readings.append(truth_reading(readers, truth.ground_truth))
+        for row in ground_truths:
+            readers = [(each.spec.name, reader) for each in self._functions if (reader := each.reader(row.data_source))]
+            readings.append(ground_truth_reading(readers, row.ground_truth))
             if time.perf_counter() - since >= READINGS_EVERY_S:
                 yield readings
                 readings, since = [], time.perf_counter()

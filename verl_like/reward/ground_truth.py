@@ -10,7 +10,13 @@ from inspect import Parameter
 from typing import Any
 
 from verl_like.config.user_code import clipped, error_text, plain_text, safe_error_text
-from verl_like.reward.scorer_messages import COMPARED_AS_TEXT, COMPARED_AS_VALUE, NOT_ASKED, UNREADABLE, TruthReading
+from verl_like.reward.scorer_messages import (
+    COMPARED_AS_TEXT,
+    COMPARED_AS_VALUE,
+    NOT_READ,
+    UNREADABLE,
+    GroundTruthReading,
+)
 from verl_like.reward.signatures import BoundFunction, RewardFunction
 
 NAME = "read_truth"
@@ -18,7 +24,7 @@ MAX_CHARS = 600  # of a reason; each row may have one
 
 
 @dataclass(frozen=True, slots=True)
-class TruthReader:
+class GroundTruthReader:
     """The ``read_truth`` of a reward function's module, with those of the function's arguments that it takes."""
 
     function: Callable[..., Any]
@@ -28,7 +34,7 @@ class TruthReader:
         return self.function(ground_truth=ground_truth, **self.kwargs)
 
 
-def truth_reader(bound: BoundFunction) -> TruthReader | None:
+def ground_truth_reader(bound: BoundFunction) -> GroundTruthReader | None:
     """Return the reader that the module of a reward function defines; None if it defines none."""
     function = _globals(bound.function).get(NAME)
     if not callable(function):
@@ -36,9 +42,9 @@ def truth_reader(bound: BoundFunction) -> TruthReader | None:
     try:
         parameters = inspect.signature(function).parameters
     except ValueError:  # some C functions have none
-        return TruthReader(function, {})
+        return GroundTruthReader(function, {})
     takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
-    return TruthReader(
+    return GroundTruthReader(
         function, {name: value for name, value in bound.kwargs.items() if takes_any or name in parameters}
     )
 
@@ -55,28 +61,28 @@ def _globals(function: RewardFunction) -> Mapping[str, Any]:
     return function.__globals__ if inspect.isfunction(function) else {}
 
 
-def truth_reading(readers: Sequence[tuple[str, TruthReader]], ground_truth: Any) -> TruthReading:
+def ground_truth_reading(readers: Sequence[tuple[str, GroundTruthReader]], ground_truth: Any) -> GroundTruthReading:
     """Return the worst of these readers' results for a ground truth; ``readers`` holds (function name, reader)."""
     found = [_read(name, reader, ground_truth) for name, reader in readers]
     for status in (UNREADABLE, COMPARED_AS_TEXT, COMPARED_AS_VALUE):
         if reasons := [reason for each, reason in found if each == status]:
-            return TruthReading(status, "; ".join(filter(None, reasons)))
-    return TruthReading(NOT_ASKED, "")
+            return GroundTruthReading(status, "; ".join(filter(None, reasons)))
+    return GroundTruthReading(NOT_READ, "")
 
 
-def _read(name: str, reader: TruthReader, ground_truth: Any) -> tuple[str, str]:
+def _read(name: str, reader: GroundTruthReader, ground_truth: Any) -> tuple[str, str]:
     """Return (status, reason) of a ground truth by one reader."""
     try:
-        words = reader(ground_truth)
-        if not isinstance(words, str):
+        reason = reader(ground_truth)
+        if not isinstance(reason, str):
             raise ValueError(
-                f"{NAME} returned {words!r:.80} ({type(words).__name__}); expected '' where the truth can be compared "
-                "as what it is, else a few words. Correct the reward function's file."
+                f"{NAME} returned {reason!r:.80} ({type(reason).__name__}); expected '' if the ground truth can be "
+                "compared by value, otherwise the reason why it cannot. Correct the reward function's file."
             )
-        words = plain_text(words)
+        reason = plain_text(reason)
     except BaseException as error:  # noqa: BLE001 (user code may raise anything)
         return UNREADABLE, _clipped(name, _reason(error))
-    return (COMPARED_AS_TEXT, _clipped(name, words)) if words else (COMPARED_AS_VALUE, "")
+    return (COMPARED_AS_TEXT, _clipped(name, reason)) if reason else (COMPARED_AS_VALUE, "")
 
 
 def _reason(error: BaseException) -> str:

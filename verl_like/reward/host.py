@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from verl_like.config.schema import RewardConfig
+from verl_like.context import current
 from verl_like.controller import ray_calls, signals
 from verl_like.controller.errors import RunError
 from verl_like.controller.remote_batch import Facts, RemoteRows
-from verl_like.controller.store import STORE, Reply
+from verl_like.controller.store import Reply, StoreCounters
 from verl_like.disk import writing
-from verl_like.protocol import DataProto, write_rows
+from verl_like.protocol import DataProto, samples_of, write_rows
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failure_file import FailureFile
 from verl_like.reward.failure_limit import Failure, clipped_failure
@@ -27,9 +28,9 @@ from verl_like.reward.scorer_messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import HEARTBEAT
-from verl_like.telemetry.ledger import LEDGER, stage
-from verl_like.telemetry.process_log import PROCESS_LOG
+from verl_like.telemetry.heartbeat import Heartbeat
+from verl_like.telemetry.ledger import Ledger, stage
+from verl_like.telemetry.process_log import ProcessLog
 from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 MAX_VOTE_CHARS = 200
@@ -63,9 +64,9 @@ class ScorerHost:
         stacks.listen()
         signals.leave_to_driver()
         os.environ.update(environment)
-        HEARTBEAT.start_from_environment(ray_calls.own_node)
-        PROCESS_LOG.keep_from_environment()
-        LEDGER.rest("wait/driver")
+        current(Heartbeat).start_from_environment(ray_calls.own_node)
+        current(ProcessLog).keep_from_environment()
+        current(Ledger).rest("wait/driver")
         self._reporter = Reporter()
         decoder.load()
         self._decoder, self._decoder_lock = decoder, threading.Lock()
@@ -92,10 +93,10 @@ class ScorerHost:
         return [self._reporter.take()]
 
     def score(self, block: DataProto) -> Reply:
-        """Reply with the :class:`Scores` of the block's rows."""
+        """Reply with the :class:`Scores` of the block's rows, or of the last row of each episode."""
         self.ready()
-        samples = self._samples(block)
-        STORE.add_fetched(block.nbytes)
+        samples = self._samples(samples_of(block))
+        current(StoreCounters).add_fetched(block.nbytes)
         with stage("reward", waits_for=SCORERS):
             outcomes = (
                 self._team.score(samples)
@@ -114,7 +115,7 @@ class ScorerHost:
             seconds=np.array([o.seconds for o in outcomes], np.float32),
             was_alone=np.array([o.status == "ok" and bool(o.message) for o in outcomes]),
         )
-        return Reply(scores, STORE.take())
+        return Reply(scores, current(StoreCounters).take())
 
     def dump(self, rows: RemoteRows, facts: Facts, path: str, *, appends: bool, timeout_s: float) -> None:
         """Write these rows as text, one JSON object per line."""
@@ -179,6 +180,7 @@ def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict
         "data_source": sample.data_source,
         "extra_info": sample.extra_info,
         "messages": sample.messages,
+        **({} if sample.episode is None else {"episode": sample.episode}),
         "columns": sample.columns,
         "prompt_ids": prompt_ids,
         "response_ids": sample.response_ids.tolist(),

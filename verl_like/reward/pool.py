@@ -12,23 +12,24 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from verl_like.config.schema import RewardConfig
+from verl_like.context import current
 from verl_like.controller import ray_calls
 from verl_like.controller.errors import StageTimeout
 from verl_like.controller.ray_calls import Call
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.controller.verdicts import VERDICTS
+from verl_like.controller.verdicts import Verdicts
 from verl_like.controller.wait import arrivals, wait
-from verl_like.protocol import Array
+from verl_like.protocol import Array, num_samples
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failure_limit import Failure, check_failures, failures_of, too_slow
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
 from verl_like.reward.scores import Scores
 from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE
-from verl_like.telemetry.process_log import LOGS_VARIABLE, RUN_LOGS
+from verl_like.telemetry.process_log import LOGS_VARIABLE, RunLogs
 
 _HELPS = (
-    "If the kernel has ended it for want of memory, lower reward.num_workers or reward.max_memory_gib; else the crash "
-    "is in a library that it loads, and logs/ has its last words."
+    "If the kernel killed it because memory ran out, lower reward.num_workers or reward.max_memory_gib; otherwise a "
+    "library that it loads crashed, and logs/ has its last output."
 )
 # Facts that a samples file contains in addition to the texts.
 SAMPLE_FACTS = (
@@ -45,10 +46,16 @@ SAMPLE_FACTS = (
     "advantage_max",
     "finish_reason",
     "response_tokens",
+    "environment_status",
+    "environment_failure",
+    "num_turns",
+    "num_tool_calls",
+    "num_tool_errors",
 )
 
 # Not a decorator: Ray would pickle the class by value; a plain class is pickled by reference. A host that dies is
-# restarted, and its blocks are scored again, because none of their results had arrived. VERDICTS limits the restarts.
+# restarted, and its blocks are scored again, because none of their results had arrived. ``Verdicts`` limits
+# the restarts.
 Host = ray.remote(
     num_cpus=0,
     max_restarts=-1,
@@ -70,9 +77,9 @@ class PoolScoring:
         self._num_rows = [0] * len(hosts)  # rows of these calls, by host
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
-        """Begin to score a block and return at once."""
+        """Begin to score a block and return at once. An episode is scored once, on its last row."""
         host = int(np.argmin(self._num_rows))
-        self._num_rows[host] += len(facts["uid"])
+        self._num_rows[host] += num_samples(facts)
         [answer] = ray_calls.begun([Call(self._hosts[host].score, (block,), options={"concurrency_group": "score"})])
         self._answers[answer] = f"scorer host {host}"
 
@@ -128,10 +135,10 @@ class RewardPool:
             ray_calls.started(
                 Host,
                 {
-                    **ray_calls.from_the_first_instruction({**env, **_watched(number, heartbeats)} if env else {}),
+                    **ray_calls.early_environment({**env, **_watched(number, heartbeats)} if env else {}),
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
                 },
-                {**_watched(number, heartbeats), LOGS_VARIABLE: RUN_LOGS.folder},
+                {**_watched(number, heartbeats), LOGS_VARIABLE: current(RunLogs).folder},
                 config,
                 share,
                 decoder,
@@ -141,7 +148,7 @@ class RewardPool:
             )
             for number, (node, share) in enumerate(zip(nodes, shares, strict=True))
         ]
-        VERDICTS.restarts(self._names(), remedy=_HELPS)
+        current(Verdicts).expect_restarts(self._names(), remedy=_HELPS)
         self._writing: dict[ray.ObjectRef, str] = {}  # calls in progress -> name of the host
 
     def wait_ready(self, *, timeout_s: float) -> None:
@@ -186,7 +193,7 @@ class RewardPool:
         writing, self._writing = self._writing, {}
         wait(writing, stage="samples", timeout_s=self._timeout_s)
 
-    def asked_for_reports(self) -> dict[BlockRef, str]:
+    def request_reports(self) -> dict[BlockRef, str]:
         """Request a report of every host; return the pending reports with the hosts' names."""
         asking = ray_calls.begun([Call(host.report, (), {}, {"concurrency_group": "control"}) for host in self._hosts])
         return dict(zip(asking, self._names(), strict=True))
@@ -196,7 +203,7 @@ class RewardPool:
 
     def shut_down(self) -> None:
         """End every host immediately; its scorer processes end with it."""
-        VERDICTS.ends(self._names())
+        current(Verdicts).expect_ends(self._names())
         for host in self._hosts:
             ray_calls.end(host)
 

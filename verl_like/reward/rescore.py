@@ -53,9 +53,8 @@ def rescore(run: Path, config: RewardConfig, *, pattern: str = "*step_*.jsonl") 
     lines = [(path.name, line) for path in _files(run, pattern) for line in _lines(path)]
     if not lines:
         raise ValueError(
-            f"the files {pattern} in {run / 'samples'} hold no responses; trainer.num_samples_to_save says how many a "
-            f"run "
-            "writes."
+            f"the files {pattern} in {run / 'samples'} hold no responses; trainer.num_samples_to_save sets how many a "
+            "run writes."
         )
     with ScorerTeam(scorer_task(config), config.num_workers) as team:
         outcomes = team.score([_sample(line) for _, line in lines])
@@ -128,11 +127,10 @@ def report(rows: Sequence[Rescored]) -> str:
     lines = [f"{name:16} {value:g}" for name, value in agreement(rows).items()]
     apart = sorted((row for row in rows if row.gap > EQUAL), key=lambda row: -row.gap)
     if apart:
-        lines += ["", f"{len(apart)} responses have another score; the farthest:"]
+        lines += ["", f"{len(apart)} responses have a different score; the largest differences:"]
         lines += [
-            f"  {row.file} {row.line['uid']}: {row.then:g} -> {row.outcome.score:g}  truth "
-            f"{str(row.line['ground_truth'])[:40]!r}  "
-            f"response ...{row.line['response'][-NUM_CHARS:]!r}"
+            f"  {row.file} {row.line['uid']}: {row.then:g} -> {row.outcome.score:g}  ground truth "
+            f"{str(row.line['ground_truth'])[:40]!r}  response ...{row.line['response'][-NUM_CHARS:]!r}"
             for row in apart[:NUM_SHOWN]
         ]
     failed = [row for row in rows if row.outcome.score is None]
@@ -179,4 +177,5 @@ def _sample(line: dict[str, Any]) -> Sample:
         extra_info=line["extra_info"],
         columns=line["columns"],
         response_ids=array("i", line["response_ids"]),
+        episode=line.get("episode"),
     )

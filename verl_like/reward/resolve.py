@@ -36,6 +36,6 @@ def resolve(function: str, data_source: str | None = None, *, option: str = "rew
             return grader(name)
     raise ValueError(
         f"no reward function is known for data_source {data_source!r}; known are {', '.join(GRADERS)}. "
-        f"Set {option}=path/to/file.py:name, or correct the data's data_source column (data.data_source where it has "
-        f"none)."
+        f"Set {option}=path/to/file.py:name, or correct the data's data_source column (data.data_source if it has "
+        "none)."
     )

@@ -43,8 +43,8 @@ def check_result(value: Any) -> tuple[float, Details]:
     score = _score(value[key], f"its {key}")
     if len(value) > MAX_DETAILS + 1:
         raise ValueError(
-            f"the reward function returned a dict with {len(value)} entries; at most {MAX_DETAILS} are kept beside "
-            f"the {key}."
+            f"the reward function returned a dict with {len(value)} entries; at most {MAX_DETAILS} are kept in "
+            f"addition to the {key}."
         )
     # A slash separates the parts of a metric's name.
     details = {
@@ -65,8 +65,8 @@ def check_size(details: Details) -> None:
     num_chars = sum(len(name) + (len(item) if isinstance(item, str) else 0) for name, item in details.items())
     if num_chars > MAX_DETAILS_CHARS:
         raise ValueError(
-            f"the reward function returned {num_chars} characters beside the score; at most {MAX_DETAILS_CHARS} are "
-            f"kept. Return less, or write it to a file of your own."
+            f"the reward function returned {num_chars} characters in addition to the score; at most "
+            f"{MAX_DETAILS_CHARS} are kept. Return less, or write the text to a separate file."
         )
 
 
@@ -100,14 +100,12 @@ def _list(value: Any, count: int, subject: str) -> list[Any]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ValueError(
             f"the reward function returned {_shown(value)} for {count} samples; {subject} must be a list with one "
-            f"value per "
-            "sample, in their order."
+            "value per sample, in the samples' order."
         )
     if len(value) != count:
         raise ValueError(
             f"the reward function returned a list of length {len(value)} for {count} samples; {subject} must have one "
-            f"value "
-            "per sample, in their order."
+            "value per sample, in the samples' order."
         )
     return list(value)
 
@@ -117,8 +115,7 @@ def _score(value: Any, subject: str) -> float:
     if not isinstance(value, numbers.Real):
         raise ValueError(
             f"the reward function returned {_shown(value)} where {subject} must be a number; expected a number, or a "
-            f"dict "
-            "with a number under 'score'."
+            "dict with a number under 'score'."
         )
     try:
         score = float(value)

@@ -11,25 +11,31 @@ answer covers many at once. It imports nothing heavy, so that a replacement star
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import io
 import os
-import resource
-import select
-import signal
 import socket
 import sys
 
 from verl_like.controller import signals
 from verl_like.reward.forks import watch
-from verl_like.reward.framing import AnswerWriter, next_request
+from verl_like.reward.framing import AnswerWriter, encoded, next_request
 from verl_like.reward.functions import BatchFailed, Scoring
-from verl_like.reward.output import OutputFilter
-from verl_like.reward.scorer_messages import Answer, ReadTruths, Ready, Sample, Task, TruthsRead, Unusable
-from verl_like.reward.subreaper import Subreaper, adopt_orphans
+from verl_like.reward.scorer_messages import (
+    Answer,
+    Ended,
+    GroundTruthsRead,
+    ReadGroundTruths,
+    Ready,
+    Sample,
+    Task,
+    Unusable,
+)
 from verl_like.telemetry import stacks
+from verl_like_environments.confined import end_with_parent, end_with_pipe, limit_memory
+from verl_like_environments.output import OutputFilter
+from verl_like_environments.subreaper import Subreaper, adopt_orphans
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+PR_SET_DUMPABLE = 4
 
 
 def main() -> None:
@@ -44,10 +50,15 @@ def main() -> None:
         name = f"scorer process {scorer_pid}"
         output = OutputFilter(pipe_fd, log_fd, max_printed=max_printed, name=name)
         answers = socket.socket(fileno=socket_fd)
-        Subreaper(scorer_pid, lifeline_fd=lifeline_fd, answers=answers, output=output).keep()
+
+        def report(code: int) -> None:
+            ended = Ended(code, output.num_printed, output.num_passed_on, output.last_output())
+            answers.send(encoded(ended), socket.MSG_DONTWAIT)
+
+        Subreaper(scorer_pid, lifeline_fd=lifeline_fd, output=output, report=report).run()
     os.setsid()  # a kill reaches the processes that the scorer has started, but not the subreaper
-    _die_with_subreaper(subreaper_pid)
-    _die_with_parent(lifeline_fd)
+    end_with_parent(subreaper_pid)
+    end_with_pipe(lifeline_fd)
     os.close(pipe_fd)
     for fd in (lifeline_fd, log_fd):
         os.set_inheritable(fd, False)
@@ -72,14 +83,14 @@ def _serve(answers: AnswerWriter) -> None:
     except ValueError as error:
         answers.send(Unusable(str(error)))
         return
-    _limit_memory(task.max_memory_gib)
+    limit_memory(task.max_memory_gib)
     answers.send(Ready(scoring.mode))
     while True:
-        wanted: list[Sample] | ReadTruths
+        wanted: list[Sample] | ReadGroundTruths
         number, wanted = next_request(answers.requests)
-        if isinstance(wanted, ReadTruths):
-            for readings in scoring.truth_readings(wanted.truths):
-                answers.send(TruthsRead(number, readings))
+        if isinstance(wanted, ReadGroundTruths):
+            for readings in scoring.ground_truth_readings(wanted.ground_truths):
+                answers.send(GroundTruthsRead(number, readings))
             continue
         try:
             for position, outcome in scoring.outcomes(wanted):
@@ -88,44 +99,12 @@ def _serve(answers: AnswerWriter) -> None:
             answers.send(Answer(number, -1, error.outcome))
 
 
-def _limit_memory(max_memory_gib: float) -> None:
-    """Limit the address space; what the loaded functions' libraries have reserved does not count."""
-    with open("/proc/self/statm") as statm:
-        now = int(statm.read().split()[0]) * resource.getpagesize()
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = now + int(max_memory_gib * 2**30)
-    resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
-
-
 def _hide_memory() -> None:
     """Hide memory and environment from the user's other processes, including graded programs, and from core dumps.
 
     This holds for the subreaper and the scorer process that it forks.
     """
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)
-
-
-def _die_with_subreaper(subreaper_pid: int) -> None:
-    """Make the kernel kill this process when its subreaper dies; it was forked by the subreaper's main thread."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != subreaper_pid:  # it died before prctl
-        os._exit(1)
-
-
-def _die_with_parent(lifeline_fd: int) -> None:
-    """Make the kernel kill this process group when the pipe's other end closes, whatever Python is busy with.
-
-    PR_SET_PDEATHSIG would fire when the *thread* that started the processes ends. A watching thread would not run while
-    a scorer holds the interpreter lock.
-    """
-    fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(lifeline_fd, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, fcntl.fcntl(lifeline_fd, fcntl.F_GETFL) | os.O_ASYNC)
-    # The parent may have died before the signal was armed.
-    poll = select.poll()
-    poll.register(lifeline_fd, select.POLLIN)
-    if poll.poll(0):
-        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from verl_like.reward.specs import FunctionSpec, function_specs
 FAILURES = ("timeout", "crash", "memory", "error")
 # Result of a grader's read_truth for a ground truth: no function of the row has one; it is compared by value; it is
 # compared only as text; it cannot be compared, so that no response to the row can be scored.
-NOT_ASKED, COMPARED_AS_VALUE, COMPARED_AS_TEXT, UNREADABLE = "not asked", "value", "text", "unreadable"
+NOT_READ, COMPARED_AS_VALUE, COMPARED_AS_TEXT, UNREADABLE = "not read", "value", "text", "unreadable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,9 @@ class Sample:
     extra_info: Mapping[str, Any]
     columns: Mapping[str, Any]  # the row's other columns
     response_ids: array[int]  # int32
+    # Of an episode with an environment: {"prompt": chat, "completion": chat, "environment": attributes}. The completion
+    # consists of turns and what answered them, and the attributes are those of the environment's object.
+    episode: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class RowTruth:
+class RowGroundTruth:
     """The ground truth of a row, and its data source."""
 
     data_source: str
@@ -97,14 +100,14 @@ class RowTruth:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTruths:
-    """A request to read these ground truths; it is answered by :class:`TruthsRead`, in the same sequence."""
+class ReadGroundTruths:
+    """A request to read these ground truths; it is answered by :class:`GroundTruthsRead`, in the same sequence."""
 
-    truths: Sequence[RowTruth]
+    ground_truths: Sequence[RowGroundTruth]
 
 
 @dataclass(frozen=True, slots=True)
-class TruthReading:
+class GroundTruthReading:
     """Whether a ground truth can be compared with responses."""
 
     status: str  # one of the four above
@@ -112,11 +115,11 @@ class TruthReading:
 
 
 @dataclass(frozen=True, slots=True)
-class TruthsRead:
+class GroundTruthsRead:
     """The readings of some ground truths of a request, in its sequence."""
 
     request: int
-    readings: list[TruthReading]
+    readings: list[GroundTruthReading]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class Ended:
     code: int  # exit code, or minus the signal that killed it
     num_printed: int  # bytes
     num_passed_on: int  # of them
-    last_words: str
+    last_output: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +144,4 @@ class Intrusion:
     what: str
 
 
-Message = Ready | Unusable | Answer | TruthsRead | Ended | Gone | Intrusion
+Message = Ready | Unusable | Answer | GroundTruthsRead | Ended | Gone | Intrusion

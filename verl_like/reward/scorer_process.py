@@ -1,7 +1,7 @@
 """A process that scores samples and that can be killed.
 
 A thread that holds the interpreter lock cannot be stopped; a process can. The process runs
-:mod:`verl_like.reward.scorer_main` under a subreaper (:mod:`verl_like.reward.subreaper`).
+:mod:`verl_like.reward.scorer_main` under a subreaper (:mod:`verl_like_environments.subreaper`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from verl_like.reward.scorer_messages import (
     Answer,
     Ended,
     Gone,
+    GroundTruthReading,
+    GroundTruthsRead,
     Intrusion,
     Message,
     Outcome,
-    ReadTruths,
+    ReadGroundTruths,
     Ready,
-    RowTruth,
+    RowGroundTruth,
     Sample,
     Task,
-    TruthReading,
-    TruthsRead,
     Unusable,
 )
 
 START_TIMEOUT_S = 60.0  # covers the imports of a user's file
-PIECE_TIMEOUT_S = 5.0  # for the next message while several ground truths are read
+PIECE_TIMEOUT_S = 5.0  # until the next message while several ground truths are read
 CANCEL_GRACE_S = 1.0  # an async call is cancelled by its own process first
 ENDING_TIMEOUT_S = 2.0  # for a subreaper to report how its scorer process ended
 MAX_CHARS = 1500  # of a process's last output, in a message
@@ -73,7 +73,7 @@ class ScorerProcess:
             ) from error
         self._reader = AnswerReader(self._launched.connection, self._launched.subreaper.pid)
         self._ready: Ready | None = None
-        self._last_words = ""
+        self._last_output = ""
         self._is_dead = False
         self.was_killed = False  # by another process, as far as is known
         self._num_requests = 0
@@ -107,9 +107,11 @@ class ScorerProcess:
             self.kill()
             raise RuntimeError(
                 f"a scorer process did not load its function within {START_TIMEOUT_S:.0f} s. Make the reward "
-                f"file's imports lighter{self._words()}"
+                f"file's imports lighter{self._output_suffix()}"
             )
-        raise RuntimeError(f"a scorer process {self._ending(greeting)} before its function was loaded{self._words()}")
+        raise RuntimeError(
+            f"a scorer process {self._ending(greeting)} before its function was loaded{self._output_suffix()}"
+        )
 
     def was_ready(self) -> bool:
         """Return whether a greeting has arrived, read or not."""
@@ -122,7 +124,7 @@ class ScorerProcess:
         """Return whether the process runs and has sent nothing without a request."""
         unasked = self._reader.arrived()
         if any(not isinstance(each, Ended | Gone) for each in unasked):
-            log.warning("a scorer process is replaced: %s came when nothing had been asked", unasked[0])
+            log.warning("a scorer process is replaced: it sent %s without a request", unasked[0])
         return self.is_running() and not unasked
 
     def score(self, samples: Sequence[Sample]) -> tuple[dict[int, Outcome], Loss | None]:
@@ -154,24 +156,24 @@ class ScorerProcess:
     def _fits(self, answer: Message, positions: range) -> TypeGuard[Answer]:
         return isinstance(answer, Answer) and answer.request == self._num_requests and answer.position in positions
 
-    def read(self, truths: Sequence[RowTruth]) -> tuple[list[TruthReading], Loss | None]:
+    def read(self, ground_truths: Sequence[RowGroundTruth]) -> tuple[list[GroundTruthReading], Loss | None]:
         """Read these ground truths.
 
         Returns:
             The readings of the first ones, and the reason if some are left. In that case the process is dead; if
             several are left, the one at fault is unknown.
         """
-        readings: list[TruthReading] = []
+        readings: list[GroundTruthReading] = []
         # A silent piece is read again one by one, so that a long wait for the whole piece would be wasted.
-        timeout_s = self._task.timeout_s if len(truths) == 1 else min(self._task.timeout_s, PIECE_TIMEOUT_S)
+        timeout_s = self._task.timeout_s if len(ground_truths) == 1 else min(self._task.timeout_s, PIECE_TIMEOUT_S)
         try:
-            self._send(ReadTruths(truths))
-            while (left := len(truths) - len(readings)) > 0:
+            self._send(ReadGroundTruths(ground_truths))
+            while (left := len(ground_truths) - len(readings)) > 0:
                 answer = self._next(timeout_s, missing="not read")
                 if isinstance(answer, Loss):
                     return readings, answer
                 if (
-                    not isinstance(answer, TruthsRead)
+                    not isinstance(answer, GroundTruthsRead)
                     or answer.request != self._num_requests
                     or len(answer.readings) > left
                 ):
@@ -202,7 +204,7 @@ class ScorerProcess:
         return Loss(Outcome("timeout", None, {}, message, seconds))
 
     def _crash(self, last: Message, seconds: float) -> Loss:
-        message = f"the scorer process {self._ending(last)}{self._words()}"
+        message = f"the scorer process {self._ending(last)}{self._output_suffix()}"
         return Loss(Outcome("crash", None, {}, message, seconds), self.was_killed)
 
     def _send(self, wanted: Any) -> None:
@@ -227,19 +229,19 @@ class ScorerProcess:
         self._launched.end()
         self._launched.wait()
         for each in self._reader.arrived():
-            self._note(each)
-        self._last_words = self._last_words or self._launched.rest()  # if no subreaper reported them
+            self._record_end(each)
+        self._last_output = self._last_output or self._launched.rest()  # if no subreaper reported them
         self._launched.close()
         self._is_dead = True
 
-    def _note(self, message: Message) -> None:
+    def _record_end(self, message: Message) -> None:
         if isinstance(message, Ended):
-            self._last_words = message.last_words
+            self._last_output = message.last_output
             self._budget.take(message.num_passed_on)
 
     def _ending(self, last: Message) -> str:
         """Return how the process ended, by its last message; kill it if it still runs."""
-        self._note(last)
+        self._record_end(last)
         subreaper_code = None
         if isinstance(last, Gone):
             with suppress(subprocess.TimeoutExpired):
@@ -249,7 +251,7 @@ class ScorerProcess:
         match last:
             case Intrusion(what):
                 return (
-                    f"was killed, because what came as its answer was not its own: {what:.200}. A reward function "
+                    f"was killed, because its connection received what it had not sent: {what:.200}. A reward function "
                     "must not return in a process that it has forked, nor write to files that it has not opened"
                 )
             case Ended(code) if code >= 0:
@@ -263,8 +265,8 @@ class ScorerProcess:
                 )
         return how
 
-    def _words(self) -> str:
-        return f". It printed last:\n{self._last_words[-MAX_CHARS:]}" if self._last_words else ""
+    def _output_suffix(self) -> str:
+        return f". It printed last:\n{self._last_output[-MAX_CHARS:]}" if self._last_output else ""
 
 
 def _signal_name(number: int) -> str:

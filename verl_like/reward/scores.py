@@ -91,14 +91,18 @@ class Scores:
     def __len__(self) -> int:
         return len(self.score)
 
-    def plus(self, model: Scores, *, name: str, weight: float) -> Scores:
-        """Add a model's scores, which are reported under ``name``; the first failure of a row is kept."""
+    def plus(self, model: Scores, *, name: str, option: str, weight: float) -> Scores:
+        """Add another scorer's scores, which are reported under ``name``; the first failure of a row is kept.
+
+        Args:
+            option: section of the configuration that names the scorer, for messages of its failures.
+        """
         details, failure = self.details.copy(), self.failure.copy()
         for i in range(len(self)):
             own = {} if np.isnan(model.score[i]) else {name: float(model.score[i])}
             details[i] = {**details[i], **own, **model.details[i]}
             if model.failure[i] is not None and failure[i] is None:
-                failure[i] = replace(model.failure[i], message=f"reward.{name}: {model.failure[i].message}")
+                failure[i] = replace(model.failure[i], message=f"{option}: {model.failure[i].message}")
         return replace(self, score=self.score + np.float32(weight) * model.score, details=details, failure=failure)
 
     def with_failures_worth(self, worth: float) -> Scores:

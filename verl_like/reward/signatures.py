@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
+from types import SimpleNamespace
 from typing import Any
 
 from verl_like.reward.scorer_messages import Sample
@@ -91,9 +92,10 @@ def _of_samples(samples: Sequence[Sample]) -> Arguments:
 def _extra_info(s: Sample) -> Arguments:
     """Return the row's extra_info with the entries that verl's reward managers add.
 
-    A prompt and its response are two turns, and no tool has scored any.
+    A prompt and its response are two turns, and no tool has scored any. Turns are messages, as verl counts them.
     """
-    return {"num_turns": 2, "rollout_reward_scores": {}, **s.extra_info}
+    num_turns = 2 if s.episode is None else 1 + len(s.episode["completion"])
+    return {"num_turns": num_turns, "rollout_reward_scores": {}, **s.extra_info}
 
 
 def _reward_input(s: Sample) -> Arguments:
@@ -125,12 +127,34 @@ def _trl(samples: Sequence[Sample]) -> Arguments:
     return {
         **{name: [row.get(name) for row in columns] for name in names},
         "prompts": [s.messages for s in samples],
-        "completions": [
-            s.response if isinstance(s.messages, str) else [{"role": "assistant", "content": s.response}]
-            for s in samples
-        ],
+        "completions": [_completion(s) for s in samples],
         "completion_ids": [s.response_ids.tolist() for s in samples],
+        **_environments(samples),
     }
+
+
+def _environments(samples: Sequence[Sample]) -> Arguments:
+    """Return what is left of the environments, if samples are episodes. The objects have ended with their processes."""
+    if all(s.episode is None for s in samples):
+        return {}
+    return {"environments": [EnvironmentAttributes(**(s.episode or {}).get("environment", {})) for s in samples]}
+
+
+class EnvironmentAttributes(SimpleNamespace):
+    """The attributes that an environment's object had when its episode ended."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"found no attribute {name!r} of the environment; a reward function gets public attributes that JSON can "
+            f"hold ({', '.join(sorted(vars(self))) or 'here none'}), and no methods. Assign the value to one."
+        )
+
+
+def _completion(s: Sample) -> Any:
+    """Return a response as TRL passes it: text if the prompt is text, else a chat."""
+    if s.episode is not None and s.episode["completion"]:  # empty if it failed before its first turn
+        return s.episode["completion"]
+    return s.response if isinstance(s.messages, str) else [{"role": "assistant", "content": s.response}]
 
 
 FORMS: dict[str, Form] = {
@@ -162,7 +186,10 @@ FORMS: dict[str, Form] = {
     ),
     "OpenRLHF": Form("reward_func(queries, prompts, labels)", frozenset({"queries"}), True, _openrlhf),
     "TRL": Form(
-        "reward_func(prompts, completions, **columns)", frozenset({"completions", "completion_ids"}), True, _trl
+        "reward_func(prompts, completions, **columns)",
+        frozenset({"completions", "completion_ids", "environments"}),
+        True,
+        _trl,
     ),
 }
 _VARIABLE = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
@@ -244,6 +271,6 @@ def _refuse_unfilled(signature: inspect.Signature, form: Form, kwargs: Mapping[s
     if unfilled:
         raise ValueError(
             f"reward function {name} has the signature {signature}, but nothing fills {', '.join(unfilled)}; a "
-            f"function of "
-            f"this form may ask for {', '.join(form.arguments([_BLANK]))}. Give them defaults, or pass them as kwargs."
+            f"function of this form may take {', '.join(form.arguments([_BLANK]))}. Give them defaults, or pass them "
+            "as kwargs."
         )

@@ -70,7 +70,7 @@ class Spares:
                 try:
                     self._warm.append(ScorerProcess(self.task, self._budget))
                 except RuntimeError as error:  # the next take() tries again, and raises if that fails too
-                    log.warning("there is no spare for the scorer processes now: %s", error)
+                    log.warning("no spare scorer process could be started: %s", error)
             return process
 
     def close(self) -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verl_like.config.schema import RewardConfig
+from verl_like.config.schema.reward import ENVIRONMENT
 
 _SPEC_KEYS = ("function", "weight", "kwargs")
-_TAKEN = ("model", "judge", "acc", "pred", "unreadable")  # names used for other components
+_TAKEN = ("model", "judge", "environment", "acc", "pred", "unreadable")  # names used for other components
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +30,20 @@ class FunctionSpec:
 
 
 def function_specs(config: RewardConfig) -> tuple[FunctionSpec, ...]:
-    """Return the run's reward functions; empty if only a reward model or a judge scores.
+    """Return the run's reward functions; empty if only a reward model, a judge or an environment scores.
 
     Raises:
         ValueError: entries of ``reward.functions`` without a function, or both ways of naming functions at once.
     """
+    if config.function == ENVIRONMENT and not config.functions:
+        return ()
     if not config.functions:
         is_left_to_models = not config.function and bool(config.model.path or config.judge.path)
         return () if is_left_to_models else (FunctionSpec("", config.function, config.function_kwargs),)
     if config.function or config.function_kwargs:
         raise ValueError(
             f"reward.function is {config.function!r} and reward.functions names {sorted(config.functions)}; expected "
-            f"one of "
-            "the two. Put the function into reward.functions, with its weight."
+            "one of the two. Put the function into reward.functions, with its weight."
         )
     return tuple(_spec(name, entry) for name, entry in config.functions.items())
 

@@ -65,7 +65,7 @@ class Streak:
         raise FeedbackError(
             f"{function_names(self._task.functions)} has not answered for {lost_s:.0f} s: {count} samples in a row had "
             f"no score within reward.timeout_s={self._task.timeout_s:g}, which is more than a quarter of "
-            f"trainer.stage_timeout_s={self._stage_timeout_s:g}. Does it wait for something that is gone? Correct it; "
-            f"raise reward.timeout_s where samples do take longer, and reward.num_workers with it. The last of "
-            f"them:{self._last}"
+            f"trainer.stage_timeout_s={self._stage_timeout_s:g}. Does it wait for a service that no longer "
+            f"runs? Correct it; or, if samples do take longer, raise reward.timeout_s and reward.num_workers. The last "
+            f"of them:{self._last}"
         )

@@ -18,14 +18,14 @@ from queue import SimpleQueue
 from types import TracebackType
 
 from verl_like.controller.errors import RunError
-from verl_like.reward.scorer_messages import UNREADABLE, Outcome, RowTruth, Sample, Task, TruthReading
+from verl_like.reward.scorer_messages import UNREADABLE, GroundTruthReading, Outcome, RowGroundTruth, Sample, Task
 from verl_like.reward.scorer_process import ScorerProcess
 from verl_like.reward.spares import Spares
 from verl_like.reward.streak import Streak
 
 MAX_PIECE = 64  # samples sent at once; those that a killed process leaves are sent again
 PIECES_PER_PROCESS = 4  # so that a slow sample delays few others
-ATTEMPTS_AFTER_KILLS = 2  # whatever kills the process may have killed the warm spare with it
+ATTEMPTS_AFTER_KILLS = 2  # the cause of the kill may have killed the warm spare too
 
 
 class ScorerTeam:
@@ -70,14 +70,14 @@ class ScorerTeam:
         pieces = [samples[i : i + size] for i in range(0, len(samples), size)]
         return list(itertools.chain.from_iterable(self._executor.map(self._piece, pieces)))
 
-    def read(self, pieces: Iterable[Sequence[RowTruth]]) -> Iterator[list[TruthReading]]:
+    def read(self, pieces: Iterable[Sequence[RowGroundTruth]]) -> Iterator[list[GroundTruthReading]]:
         """Yield the readings of each piece of ground truths as they arrive, in the sequence of the pieces."""
         return self._executor.map(self._read_piece, pieces)
 
-    def _read_piece(self, truths: Sequence[RowTruth]) -> list[TruthReading]:
+    def _read_piece(self, ground_truths: Sequence[RowGroundTruth]) -> list[GroundTruthReading]:
         """Return one reading per ground truth; those that a lost process leaves are read again one by one."""
-        readings: list[TruthReading] = []
-        work = deque([truths])
+        readings: list[GroundTruthReading] = []
+        work = deque([ground_truths])
         num_kills = 0  # while the same ground truth was read alone
         member = self._free.get()
         try:
@@ -89,16 +89,16 @@ class ScorerTeam:
                 if loss is None:
                     num_kills = 0
                 elif len(group) > 1:
-                    work.extendleft([truth] for truth in reversed(left))
+                    work.extendleft([each] for each in reversed(left))
                 elif loss.was_killed and num_kills < ATTEMPTS_AFTER_KILLS:  # by another process: no row's fault
                     num_kills += 1
                     work.appendleft(group)
                 else:
                     num_kills = 0
-                    readings.append(TruthReading(UNREADABLE, loss.outcome.message))
+                    readings.append(GroundTruthReading(UNREADABLE, loss.outcome.message))
         finally:
             self._free.put(member)
-        assert len(readings) == len(truths), f"{len(readings)} readings of {len(truths)} truths"
+        assert len(readings) == len(ground_truths), f"{len(readings)} readings of {len(ground_truths)} ground truths"
         return readings
 
     def _piece(self, samples: Sequence[Sample]) -> list[Outcome]:
@@ -124,7 +124,7 @@ class ScorerTeam:
                 ends = [*answered.values(), *([loss.outcome] if loss is not None else [])]
                 self._streak.add(ends, time.monotonic() - since, samples[(left or group)[0]])
                 if loss is None:
-                    assert not left, f"the scorer left out samples {left} of {len(samples)}"
+                    assert not left, f"the scorer did not answer samples {left} of {len(samples)}"
                 elif len(left) > 1 and not self._is_one_by_one:
                     detours.append((left, loss.outcome))
                     work.extendleft([i] for i in reversed(left))
@@ -156,7 +156,7 @@ class ScorerTeam:
             try:
                 self._members[member] = self._spares.take()
             except (ValueError, RuntimeError) as error:
-                raise RunError(f"a scorer process was lost, and none could take its place: {error}") from error
+                raise RunError(f"a scorer process was lost and could not be replaced: {error}") from error
         return self._members[member]
 
     def _stop(self) -> None:

@@ -13,7 +13,7 @@ from verl_like.reward.ground_truth_check import (
     no_progress,
     read,
 )
-from verl_like.reward.scorer_messages import NOT_ASKED, UNREADABLE, RowTruth, Sample, scorer_task
+from verl_like.reward.scorer_messages import NOT_READ, UNREADABLE, RowGroundTruth, Sample, scorer_task
 from verl_like.reward.specs import function_names
 from verl_like.reward.team import ScorerTeam
 
@@ -21,7 +21,7 @@ from verl_like.reward.team import ScorerTeam
 def try_reward(
     config: RewardConfig,
     samples: Mapping[str, Sample],
-    truths: Iterable[tuple[str, RowTruth]] = (),
+    ground_truths: Iterable[tuple[str, RowGroundTruth]] = (),
     *,
     progress: Progress = no_progress,
 ) -> None:
@@ -31,7 +31,7 @@ def try_reward(
 
     Args:
         samples: one for each data source, by the name of its prompt.
-        truths: those of all rows, each with the name of its prompt.
+        ground_truths: those of all rows, each with the name of its prompt.
         progress: called with the number of ground truths read so far.
 
     Raises:
@@ -45,14 +45,14 @@ def try_reward(
     try:
         with ScorerTeam(task, num_processes=1) as scorer:
             if config.try_first:
-                wanted = distinct(truths)
+                wanted = distinct(ground_truths)
                 first = read(first_of_each_source(wanted), task, num_processes=1, alone=scorer, progress=no_progress)
-                status = {truth.truth.data_source: reading.status for truth, reading in first}
+                status = {each.row.data_source: reading.status for each, reading in first}
                 # A sample with an unreadable ground truth would fail only for that; these are reported together below.
-                sound = {name: each for name, each in samples.items() if status.get(each.data_source) != UNREADABLE}
-                _try_each(scorer, sound, names)
-                done = {truth.index for truth, _ in first}
-                rest = [t for t in wanted if t.index not in done and status[t.truth.data_source] != NOT_ASKED]
+                scorable = {name: each for name, each in samples.items() if status.get(each.data_source) != UNREADABLE}
+                _try_each(scorer, scorable, names)
+                done = {each.index for each, _ in first}
+                rest = [each for each in wanted if each.index not in done and status[each.row.data_source] != NOT_READ]
                 others = read(rest, task, num_processes=config.num_workers, alone=scorer, progress=progress)
                 check_readings([*first, *others])
     except RuntimeError as error:  # the process died or hung; only the functions can be the cause
@@ -67,8 +67,7 @@ def _try_each(scorer: ScorerTeam, samples: Mapping[str, Sample], names: str) -> 
                 kind = "as a batch" if outcome.status == "ok" else outcome.status
                 raise ValueError(
                     f"{names} was tried on prompt {prompt} (data_source {sample.data_source!r}) with the ground truth "
-                    f"as response, and "
-                    f"failed ({kind}):\n{outcome.message}\nCorrect the function, or the row; a response "
-                    f"that is wrong or "
-                    "malformed should score low, not raise. reward.try_first=false skips this trial."
+                    f"as response, and failed ({kind}):\n{outcome.message}\nCorrect the function, or the row; a "
+                    "wrong or malformed response should get a low score, not raise. reward.try_first=false skips this "
+                    "trial."
                 )
