@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, Full, Queue
 
-from verl_like.call_threads import THREADS
+from verl_like.call_threads import CallThreads
+from verl_like.context import current
 from verl_like.telemetry.sample_rows import SampleRow
 from verl_like.telemetry.trackers import ShowsSamples, Tracker
 
@@ -39,9 +40,9 @@ class BackgroundTracker:
         self._reports: Queue[Callable[[Tracker], None] | None] = Queue(MAX_WAITING)
         self._has_tried, self._is_closed = threading.Event(), False
         self._num_refused = self._num_dropped = 0
-        self._work = THREADS.begin(f"tracker {name}", self._send)
+        self._work = current(CallThreads).begin(f"tracker {name}", self._send)
         if not self._has_tried.wait(open_s):
-            log.warning("%s has not answered within %g s; the run goes on, and its metrics wait for it", name, open_s)
+            log.warning("%s has not answered within %g s; the run continues, and its metrics are queued", name, open_s)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         report = dict(metrics)
@@ -65,21 +66,21 @@ class BackgroundTracker:
         if not self._work.wait(self._close_s):
             self._work.abandon()
             log.warning(
-                "%s has not taken %d reports within %g s of the end; the run's own files have them",
+                "%s has not taken %d reports within %g s of the end; the run's files contain them",
                 self._name,
                 self._reports.qsize() + self._num_dropped + self._num_refused,
                 self._close_s,
             )
         elif self._num_refused or self._num_dropped:
             num_lost = self._num_refused + self._num_dropped
-            log.warning("%s did not take %d reports; the run's own files have them", self._name, num_lost)
+            log.warning("%s did not take %d reports; the run's files contain them", self._name, num_lost)
 
     def _put(self, report: Callable[[Tracker], None]) -> None:
         try:
             self._reports.put_nowait(report)
         except Full:
             if not self._num_dropped:
-                log.warning("%s is %d reports behind; further ones are dropped", self._name, MAX_WAITING)
+                log.warning("%s has %d reports queued; further ones are dropped", self._name, MAX_WAITING)
             self._num_dropped += 1
 
     def _send(self) -> None:
@@ -113,5 +114,5 @@ class BackgroundTracker:
             return None
 
     def _warn(self, error: BaseException, what: str) -> None:
-        log.warning("%s %s, and the run goes on: %s: %s", self._name, what, type(error).__name__, error)
+        log.warning("%s %s, and the run continues: %s: %s", self._name, what, type(error).__name__, error)
         log.debug("details", exc_info=error)

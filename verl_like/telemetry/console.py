@@ -198,12 +198,12 @@ class ConsoleTracker:
         widths = shares([seconds for _, seconds in split], min(self._width(), 80))
         bar, items = Text(no_wrap=True), [Text(f"step {self._latest['time/step_s']:.2f} s")]
         for (name, seconds), width in zip(split, widths, strict=True):
-            mark, colour = self._look(name)
+            mark, colour = self._mark_and_colour(name)
             bar.append(mark * width, style=f"{colour} reverse")
             items.append(Text.assemble((f" {mark} ", f"{colour} reverse"), f" {name} {seconds:.2f}"))
         return [Text(), bar, *_rows(items, self._width())]
 
-    def _look(self, stage: str) -> tuple[str, str]:
+    def _mark_and_colour(self, stage: str) -> tuple[str, str]:
         """Return mark and colour by position among all stages, so that they stay when another stage disappears."""
         if stage == OTHER:
             return OTHER_MARK, "bright_black"

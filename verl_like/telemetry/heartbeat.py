@@ -78,7 +78,7 @@ class Heartbeat:
             OSError: no space is left for the file; the heartbeat stays off.
         """
         self.stop()
-        self.who, self._stage, self._whom = who, "start", ""
+        self.who, self._stage, self._waits_for = who, "start", ""
         self._since = self._moved_at = time.monotonic()
         self._num_moves = 0
         self._slots: dict[str, int] = {}
@@ -118,7 +118,7 @@ class Heartbeat:
         """Record that the process is in this stage since ``since``, and what it waits for (empty: nothing)."""
         if self._map is not None:
             self._move(has_left=stage != self._stage or since > self._since)
-            self._stage, self._since, self._whom = stage, since, waits_for
+            self._stage, self._since, self._waits_for = stage, since, waits_for
             self._write()
 
     def tick(self) -> None:
@@ -127,17 +127,17 @@ class Heartbeat:
             self._move()
             _NOW.pack_into(self._map, 0, self._since, self._moved_at, self._num_moves)
 
-    def wait_for(self, whom: str) -> None:
-        """Record that the process waits for ``whom`` (empty: no longer)."""
+    def wait_for(self, waits_for: str) -> None:
+        """Record that the process waits for ``waits_for`` (empty: no longer)."""
         if self._map is not None:
             self._move()
-            self._whom = whom
+            self._waits_for = waits_for
             self._write()
 
     @contextmanager
-    def waiting(self, whom: str) -> Iterator[None]:
-        """Record that the process waits for ``whom`` inside the context."""
-        self.wait_for(whom)
+    def waiting(self, waits_for: str) -> Iterator[None]:
+        """Record that the process waits for ``waits_for`` inside the context."""
+        self.wait_for(waits_for)
         try:
             yield
         finally:
@@ -146,7 +146,7 @@ class Heartbeat:
     def _move(self, *, has_left: bool = False) -> None:
         """Record a move, and the silence that it ends."""
         now = time.monotonic()
-        silent_s = 0.0 if self._whom else now - self._moved_at
+        silent_s = 0.0 if self._waits_for else now - self._moved_at
         self._moved_at, self._num_moves = now, self._num_moves + 1
         known = self._silences.get(self._stage, Silence(0.0, 0))
         if has_left or silent_s > known.longest_s:
@@ -162,10 +162,7 @@ class Heartbeat:
     def _write(self) -> None:
         assert self._map is not None, "the heartbeat has not started"
         _NOW.pack_into(self._map, 0, self._since, self._moved_at, self._num_moves)
-        _WORDS.pack_into(self._map, _WORDS_AT, _cut(self._stage, _STAGE_BYTES), _cut(self._whom, _TEXT_BYTES))
-
-
-HEARTBEAT = Heartbeat()
+        _WORDS.pack_into(self._map, _WORDS_AT, _cut(self._stage, _STAGE_BYTES), _cut(self._waits_for, _TEXT_BYTES))
 
 
 def of_node(run: str, node: str) -> str:

@@ -1,4 +1,4 @@
-"""Book every second of a process to exactly one stage; waiting is a stage too."""
+"""Assign every second of a process to exactly one stage; waiting is a stage too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from verl_like.telemetry.heartbeat import HEARTBEAT
+from verl_like.context import current
+from verl_like.telemetry.heartbeat import Heartbeat
 
 MAX_SPANS = 2000  # of a process between two reports; the oldest are dropped
 
@@ -50,7 +51,7 @@ class Ledger:
         self._lock = threading.Lock()
 
     @property
-    def current(self) -> str:
+    def stage(self) -> str:
         """The stage this process is in now."""
         return self._visits[-1].stage
 
@@ -60,21 +61,22 @@ class Ledger:
         return len(self._visits) == 1
 
     def rest(self, name: str) -> None:
-        """Set the name under which time outside all stages is booked."""
+        """Set the stage to which time outside all stages is assigned."""
         with self._lock:
-            self._book()
+            self._add_seconds()
             self._visits[0] = Visit(name, self._since)
             self._show()
 
-    def _book(self) -> None:
+    def _add_seconds(self) -> None:
+        """Add the seconds since the last call to the current stage."""
         now = time.perf_counter()
-        self._seconds[self.current] = self._seconds.get(self.current, 0.0) + now - self._since
+        self._seconds[self.stage] = self._seconds.get(self.stage, 0.0) + now - self._since
         self._since = now
 
     def enter(self, name: str, waits_for: str = "") -> Visit:
         """Begin a visit, which :meth:`leave` ends."""
         with self._lock:
-            self._book()
+            self._add_seconds()
             visit = Visit(name, self._since, waits_for)
             self._visits.append(visit)
             self._show()
@@ -82,7 +84,7 @@ class Ledger:
 
     def leave(self, visit: Visit) -> None:
         with self._lock:
-            self._book()
+            self._add_seconds()
             self._visits.remove(visit)
             self._spans.append(Span(visit.stage, self._epoch + visit.start, self._epoch + self._since))
             self._show()
@@ -91,7 +93,7 @@ class Ledger:
         """Show in the heartbeat the innermost stage that is not a wait; both clocks are the same on Linux."""
         inner = next((v for v in reversed(self._visits) if not v.stage.startswith("wait/")), self._visits[0])
         waits_for = next((v.waits_for for v in reversed(self._visits) if v.waits_for), "")
-        HEARTBEAT.enter(inner.stage, inner.start, waits_for)
+        current(Heartbeat).enter(inner.stage, inner.start, waits_for)
 
     def count(self, name: str, number: float) -> None:
         """Add ``number`` to the count of a metric."""
@@ -113,14 +115,14 @@ class Ledger:
     def take(self) -> dict[str, float]:
         """Return the seconds per stage since the last call; they add up to the time that passed."""
         with self._lock:
-            self._book()
+            self._add_seconds()
             before, self._taken = self._taken, dict(self._seconds)
             return {name: s for name, now in self._taken.items() if (s := now - before.get(name, 0.0)) > 0}
 
     def totals(self) -> dict[str, float]:
         """Return the seconds per stage since the process began."""
         with self._lock:
-            self._book()
+            self._add_seconds()
             return dict(self._seconds)
 
     def take_spans(self) -> list[Span]:
@@ -131,28 +133,25 @@ class Ledger:
             return spans
 
 
-LEDGER = Ledger()
-
-
 @contextmanager
 def stage(name: str, *, waits_for: str = "") -> Iterator[None]:
-    """Book the time inside to ``name``.
+    """Assign the time inside the context to the stage ``name``.
 
     Args:
         waits_for: process or event that the process waits for during the stage; shown to the watchdog.
     """
-    visit = LEDGER.enter(name, waits_for)
+    visit = current(Ledger).enter(name, waits_for)
     try:
         yield
     finally:
-        LEDGER.leave(visit)
+        current(Ledger).leave(visit)
 
 
-def waiting(kind: str, whom: str) -> AbstractContextManager[None]:
-    """Book the time inside to ``wait/kind``, and show the watchdog what is waited for.
+def waiting(kind: str, waits_for: str) -> AbstractContextManager[None]:
+    """Assign the time inside the context to ``wait/kind``, and show ``waits_for`` to the watchdog.
 
     Args:
         kind: "peer" (another rank), "store" (a block of a batch).
-        whom: as messages name it ("all ranks, before the first micro-batch").
+        waits_for: as messages name it ("all ranks, before the first micro-batch").
     """
-    return stage(f"wait/{kind}", waits_for=whom)
+    return stage(f"wait/{kind}", waits_for=waits_for)

@@ -56,9 +56,6 @@ class _DriverLog(logging.FileHandler):
         """Do nothing: the terminal shows the record, and a full disk is reported by the writes that need it."""
 
 
-RUN_LOGS = RunLogs()
-
-
 class ProcessLog:
     """Log of this process, once it is kept."""
 
@@ -81,7 +78,7 @@ class ProcessLog:
             if not self._is_kept:
                 os.write(file, _earlier())
         except OSError as error:
-            log.warning("no log is kept of %s: %s", who, error)
+            log.warning("the log of %s cannot be written: %s", who, error)
             return
         for stream, number in ((sys.stdout, STDOUT), (sys.stderr, STDERR)):
             stream.flush()
@@ -98,10 +95,7 @@ class ProcessLog:
         log.info("%s is process %d on %s", who, os.getpid(), socket.gethostname())
 
 
-PROCESS_LOG = ProcessLog()
-
-
-class _Forgiving(io.FileIO):
+class _LossyStream(io.FileIO):
     """A descriptor whose writes always succeed, even if its disk is full."""
 
     def write(self, content: Any) -> int:
@@ -113,7 +107,7 @@ class _Forgiving(io.FileIO):
 
 def _stream(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(
-        _Forgiving(number, "w", closefd=False), encoding="utf-8", errors="backslashreplace", write_through=True
+        _LossyStream(number, "w", closefd=False), encoding="utf-8", errors="backslashreplace", write_through=True
     )
 
 

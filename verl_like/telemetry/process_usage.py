@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from verl_like.telemetry.heartbeat import HEARTBEAT
-from verl_like.telemetry.ledger import LEDGER, Span
+from verl_like.context import current
+from verl_like.telemetry.heartbeat import Heartbeat
+from verl_like.telemetry.ledger import Ledger, Span
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -26,7 +27,7 @@ class ProcessReport:
         rss_bytes: host memory now; ``peak_bytes`` is the most since the last report, ``baseline_bytes`` the memory of
             the libraries alone (0 if it was not measured).
         device_bytes: accelerator memory allocated by PyTorch; 0 without an accelerator.
-        counts, peaks: of the work it did, by metric; counts are summed over all processes, of peaks the largest counts.
+        counts, peaks: of its work, by metric; counts are summed over all processes, and the maximum of peaks is taken.
     """
 
     who: str
@@ -47,26 +48,26 @@ class ProcessReport:
 class Reporter:
     """Reports on this process; each report begins where the last one ended."""
 
-    _totals: dict[str, float] = field(default_factory=LEDGER.totals)
+    _totals: dict[str, float] = field(default_factory=current(Ledger).totals)
     _taken_at: float = field(default_factory=time.perf_counter)
 
     def take(self) -> ProcessReport:
         """Return the report since the last one."""
-        now, totals = time.perf_counter(), LEDGER.totals()
+        now, totals = time.perf_counter(), current(Ledger).totals()
         seconds = {name: total - self._totals.get(name, 0.0) for name, total in totals.items()}
         wall_s, self._totals, self._taken_at = now - self._taken_at, totals, now
         rss, peak = _host_bytes()
         device, device_peak = _device_bytes()
-        counts, peaks = LEDGER.take_numbers()
+        counts, peaks = current(Ledger).take_numbers()
         return ProcessReport(
-            who=HEARTBEAT.who,
+            who=current(Heartbeat).who,
             pid=os.getpid(),
             wall_s=wall_s,
             seconds={name: value for name, value in seconds.items() if value > 0},
-            spans=LEDGER.take_spans(),
+            spans=current(Ledger).take_spans(),
             rss_bytes=rss,
             peak_bytes=peak,
-            baseline_bytes=BASELINE.num_bytes,
+            baseline_bytes=current(Baseline).num_bytes,
             device_bytes=device,
             device_peak_bytes=device_peak,
             counts=counts,
@@ -83,9 +84,6 @@ class Baseline:
     def mark(self) -> None:
         """Record the memory in use now as the baseline."""
         self.num_bytes = _rss()
-
-
-BASELINE = Baseline()
 
 
 def _rss() -> int:

@@ -51,7 +51,7 @@ class Profiler:
         try:
             with profile(profile_memory=True) as trace:
                 yield
-            with _told(path.name):
+            with _failure_logged(path.name):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 trace.export_chrome_trace(f"{path}.json.gz")
                 if has_gpu:
@@ -73,12 +73,9 @@ def _named(stage: str) -> Iterator[None]:
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Report a trace that cannot be written."""
+def _failure_logged(name: str) -> Iterator[None]:
+    """Log the error if a trace cannot be written."""
     try:
         yield
     except (OSError, RuntimeError) as error:
         log.warning("the trace %s could not be written: %s", name, error)
-
-
-PROFILER = Profiler()

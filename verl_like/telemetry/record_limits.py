@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from verl_like.context import current
 from verl_like.disk import writing
 
 GIB = 2**30
 UNLIMITED = float("inf")
 # Shares of trainer.max_records_gib. FAILURES is for failed reward samples, which scorer hosts write.
-SAMPLES, LEDGER, TRACE, CAPSULES, FAILURES = 0.45, 0.2, 0.1, 0.15, 0.1
+SAMPLES, LEDGER, TRACE, SNAPSHOTS, FAILURES = 0.45, 0.2, 0.1, 0.15, 0.1
 
 log = logging.getLogger(__name__)
 _STEP = re.compile(rb'\{"step": (\d+)')  # beginning of each row of a ledger
@@ -44,8 +45,8 @@ class RecordLimits:
         return self._share(TRACE)
 
     @property
-    def capsules(self) -> float:
-        return self._share(CAPSULES)
+    def snapshots(self) -> float:
+        return self._share(SNAPSHOTS)
 
     @property
     def failures(self) -> float:
@@ -143,15 +144,18 @@ def _replace(path: Path, lines: Iterable[bytes]) -> None:
         partial.replace(path)
 
 
-_warned: set[Path] = set()
+@dataclass(slots=True)
+class _Warned:
+    paths: set[Path] = field(default_factory=set)  # records of which this process has warned
 
 
 def _warn(what: Path) -> None:
     """Warn once per record and process that older parts are dropped."""
-    if what not in _warned:
-        _warned.add(what)
+    warned = current(_Warned).paths
+    if what not in warned:
+        warned.add(what)
         log.warning(
-            "%s has reached its share of trainer.max_records_gib: from now on older parts of it are thinned out. "
+            "%s has reached its share of trainer.max_records_gib: older parts are dropped from now on. "
             "Raise trainer.max_records_gib to keep more, or set it to 0 to keep all.",
             what,
         )

@@ -91,7 +91,7 @@ def write_curves(run_dir: Path) -> Path:
     if "sft/loss" in series:
         panels[0] = _sft_loss
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
-        _dress(axes)
+        _style(axes)
         if not panel(axes, series):
             axes.text(
                 0.5, 0.5, "not reported by this run", transform=axes.transAxes, ha="center", va="center", color=FAINT
@@ -105,7 +105,7 @@ def write_curves(run_dir: Path) -> Path:
     return path
 
 
-def _dress(axes: Axes) -> None:
+def _style(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=9)

@@ -75,7 +75,7 @@ class RunLedger:
             cells = (f"{seconds[stage]:.1f}" if stage in seconds else "" for seconds in everybody)
             lines.append(f"| {stage} | {' | '.join(cells)} |")
         lines.append(f"| all | {' | '.join(f'{sum(seconds.values()):.1f}' for seconds in everybody)} |")
-        lines += ["", "Slowest rank in each stage, and how long the others waited for it in all:", ""]
+        lines += ["", "Slowest rank of each stage, and the total time that the others waited for it:", ""]
         lines += [f"- {stage}: {who}, {waited:.1f} s" for stage, who, waited in slowest(self._seconds)]
         lines += ["", *self._memory_lines()]
         return "\n".join(lines) + "\n"

@@ -1,11 +1,12 @@
-"""Select some responses of a samples file for trackers to show."""
+"""Select some responses of a samples file for trackers to show; episodes are shown turn by turn."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 COLUMNS = (
     "prompt",
@@ -16,6 +17,11 @@ COLUMNS = (
     "advantage_mean",
     "finish_reason",
     "response_tokens",
+    "environment_status",
+    "environment_failure",
+    "num_turns",
+    "num_tool_calls",
+    "num_tool_errors",
 )
 MAX_ROWS, MAX_CHARS = 8, 4000  # per file, and per text: trackers show an excerpt; the file has everything
 
@@ -31,7 +37,32 @@ def shown_rows(path: Path) -> list[SampleRow]:
 
 
 def _row(sample: Mapping[str, object]) -> SampleRow:
-    return {name: _value(sample[name]) for name in COLUMNS if name in sample}
+    shown = sample
+    if isinstance(episode := sample.get("episode"), dict):
+        shown = {**sample, "prompt": chat_text(episode["prompt"]), "response": chat_text(episode["completion"])}
+    return {name: _value(shown[name]) for name in COLUMNS if name in shown}
+
+
+def chat_text(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return a chat as text: ``role: text`` for each message, and a line for its reasoning and for each tool call."""
+    return "\n".join(line for message in messages for line in _lines(message))
+
+
+def _lines(message: Mapping[str, Any]) -> Iterator[str]:
+    role, content = message["role"], message.get("content")
+    if reasoning := message.get("reasoning_content"):
+        yield f"{role} (reasoning): {reasoning}"
+    calls = message.get("tool_calls") or []
+    if content or not (reasoning or calls):
+        yield f"{role}: {_text(content)}"
+    for call in calls:
+        yield f"{role} (call): {call['function']['name']}({_text(call['function'].get('arguments'))})"
+
+
+def _text(content: object) -> str:
+    if content is None:
+        return ""
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
 def _value(value: object) -> str | float | None:

@@ -33,7 +33,7 @@ def listen(to: int = STDERR) -> None:
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     survive()
-    _let_py_spy_look()
+    _allow_py_spy()
     threading.Thread(target=_print_at_signals, args=(read, to), name="stacks", daemon=True).start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
 
@@ -70,23 +70,23 @@ def text() -> str:
 
 def _print_at_signals(read: int, to: int) -> None:
     while signals := os.read(read, 4096):
-        if signal.SIGUSR1 in signals:  # several signals at once are answered once
+        if signal.SIGUSR1 in signals:  # signals that arrive together print the stacks once
             print_to(to)
 
 
 def print_to(to: int = STDERR) -> None:
     """Print the stacks of all threads except this one to the file descriptor."""
     # Not through a Python file, which has a lock: Python aborts if a thread holds the lock of stderr at exit.
-    said = text().encode(errors="backslashreplace")
+    remaining = text().encode(errors="backslashreplace")
     with suppress(OSError):  # the disk is full; a later signal may succeed
-        while said:
-            said = said[os.write(to, said) :]
+        while remaining:
+            remaining = remaining[os.write(to, remaining) :]
 
 
 def _nothing(signum: int, frame: FrameType | None) -> None:
     """Do nothing: Python writes to the pipe when the signal arrives, before this handler runs in the main thread."""
 
 
-def _let_py_spy_look() -> None:
+def _allow_py_spy() -> None:
     """Allow any process of this user to trace this one, even if the kernel (Yama) allows only a parent."""
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(PR_SET_PTRACER_ANY), 0, 0, 0)

@@ -76,7 +76,7 @@ class Startup:
                 self._print(masked_text(text))
 
     def so_far(self, what: str) -> None:
-        """Report the progress of the present phase: in its line, or with the next reminder in a log."""
+        """Report the progress of the current phase: in its line, or with the next reminder in a log."""
         with self._lock:
             self._what = what
 
@@ -92,7 +92,7 @@ class Startup:
             self._console = self._live = None
 
     def line(self) -> Text:
-        """Return the line of the present phase for a terminal."""
+        """Return the line of the current phase for a terminal."""
         from rich.text import Text
 
         now = self._clock()
@@ -100,7 +100,7 @@ class Startup:
         return text.append(f"  {now - self._since:.0f} s", style="dim") if now - self._since >= 1 else text
 
     def _pin(self) -> None:
-        """Keep the present phase's line above the next one, if lines are redrawn."""
+        """Keep the current phase's line above the next one, if lines are redrawn."""
         if self._live is not None and self._what:
             self._print(str(self.line()))
 
@@ -117,6 +117,3 @@ class Startup:
     def _print(self, text: str) -> None:
         assert self._console is not None, "nothing is shown before shown() and after done()"
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-STARTUP = Startup()

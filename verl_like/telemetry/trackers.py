@@ -12,9 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from verl_like.context import current
 from verl_like.disk import writing
 from verl_like.telemetry.sample_rows import SampleRow, markdown
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.startup import Startup
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,7 +135,7 @@ def read_metrics(path: Path) -> dict[str, dict[int, float]]:
     content = path.read_text(encoding="utf-8", errors="replace")
     rows = [_row(line) for line in content[: content.rfind("\n") + 1].splitlines()]
     if rows.count(None):
-        log.warning("%s has %d lines that cannot be read; they are passed over", path, rows.count(None))
+        log.warning("%s has %d lines that cannot be read; they are skipped", path, rows.count(None))
     for row in filter(None, rows):
         for name, value in row.items():
             if name != "step":
@@ -161,7 +162,7 @@ def metrics_table(path: Path) -> pa.Table:
 
 
 class TensorboardTracker:
-    """Scalars for ``tensorboard --logdir``. The writer is made on first use: its import takes about a second."""
+    """Scalars for ``tensorboard --logdir``. The writer is created on first use: its import takes about a second."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -207,7 +208,7 @@ class Trackers:
         self._members = members
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        STARTUP.done()
+        current(Startup).done()
         for tracker in self._members:
             tracker.log(step, metrics)
 

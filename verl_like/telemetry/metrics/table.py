@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from verl_like.config.suggestion import suggestion
 from verl_like.telemetry.metrics.actor import ACTOR
 from verl_like.telemetry.metrics.critic import CRITIC
+from verl_like.telemetry.metrics.environment import ENVIRONMENT
 from verl_like.telemetry.metrics.metric import Metric
 from verl_like.telemetry.metrics.progress import PROGRESS
 from verl_like.telemetry.metrics.prompts import PROMPTS
@@ -35,13 +36,27 @@ OF_THE_MACHINE = (
     "rollout/cached_prompt_tokens",
     "tokens/",  # excludes processes that did not answer in time
     "reward/seconds",
+    "env/seconds",
+    "env/wait_frac",
+    "env/loop_delay_ms",
+    "rollout/prefix_cache_hit",
     "sync/seconds",
     "sync/gib_per_s",
     "progress/unix_s",
     "checkpoint/",
 )
 
-METRICS: tuple[Metric, ...] = (*REWARD, *ROLLOUT, *ACTOR, *CRITIC, *PROMPTS, *RESOURCES, *PROGRESS, *VALIDATION)
+METRICS: tuple[Metric, ...] = (
+    *REWARD,
+    *ROLLOUT,
+    *ENVIRONMENT,
+    *ACTOR,
+    *CRITIC,
+    *PROMPTS,
+    *RESOURCES,
+    *PROGRESS,
+    *VALIDATION,
+)
 
 
 def stages(names: Iterable[str]) -> dict[str, str]:
