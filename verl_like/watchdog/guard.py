@@ -17,8 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from verl_like.context import current
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import HEARTBEAT, heartbeat_folder
+from verl_like.telemetry.heartbeat import Heartbeat, heartbeat_folder
 from verl_like.watchdog.sibling import BYE, Settings
 
 log = logging.getLogger(__name__)
@@ -38,9 +39,9 @@ class Listener(Protocol):
         """Report a warning that is already in this node's log."""
 
     def died(self, who: str, text: str) -> None:
-        """Report that a process is gone; ``text`` is what was known of it."""
+        """Report that a process has ended; ``text`` is what was known of it."""
 
-    def unborn(self, who: str) -> None:
+    def died_at_start(self, who: str) -> None:
         """Report a process that died before its first call and that Ray has not replaced."""
 
 
@@ -62,12 +63,12 @@ def watchdog(
     )
     held: IO[str] | None = None
     try:
-        remove_forsaken(folder.parent)
-        held = made_and_held(folder)
-        HEARTBEAT.start(folder, who)
+        remove_abandoned(folder.parent)
+        held = make_and_lock(folder)
+        current(Heartbeat).start(folder, who)
         guard = _Guard(settings, listener)
     except OSError as error:
-        HEARTBEAT.stop()
+        current(Heartbeat).stop()
         if held is not None:
             held.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,18 +80,18 @@ def watchdog(
         yield
     finally:
         guard.close()
-        HEARTBEAT.stop()
+        current(Heartbeat).stop()
         shutil.rmtree(folder, ignore_errors=True)  # the watchdog does this too, unless it was killed or stopped
         held.close()
 
 
-def made_and_held(folder: Path) -> IO[str]:
+def make_and_lock(folder: Path) -> IO[str]:
     """Make a heartbeat folder with a locked file in it; once that file is closed, the folder may be removed.
 
     Raises:
         OSError: there is no space for it.
     """
-    making = folder.with_name(f".{folder.name}")  # hidden from remove_forsaken until the lock is held
+    making = folder.with_name(f".{folder.name}")  # hidden from remove_abandoned until the lock is held
     making.mkdir(parents=True)
     try:
         held = (making / HELD).open("w")
@@ -102,12 +103,12 @@ def made_and_held(folder: Path) -> IO[str]:
     return held
 
 
-def remove_forsaken(place: Path) -> None:
+def remove_abandoned(parent: Path) -> None:
     """Remove the folders of runs whose driver and watchdog were both killed.
 
     The kernel's file locks show which folders are in use, also from other containers.
     """
-    for file in place.glob(f"{heartbeat_folder('*').name}/{HELD}"):
+    for file in parent.glob(f"{heartbeat_folder('*').name}/{HELD}"):
         with suppress(OSError), file.open("r+") as left:  # it belongs to another user, or is locked
             fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(file.parent, ignore_errors=True)
@@ -137,7 +138,7 @@ class _Guard:
         pause_s = 0.0
         while True:
             began = time.monotonic()
-            why = self._hear(self._process)
+            why = self._pass_reports_on(self._process)
             if self._is_closing.is_set():
                 return
             _end(self._process)
@@ -159,16 +160,16 @@ class _Guard:
                 log.warning("the watchdog is off; the next start is in %.0f s: %s", pause_s, error)
         return False
 
-    def _hear(self, process: subprocess.Popen[bytes]) -> str:
+    def _pass_reports_on(self, process: subprocess.Popen[bytes]) -> str:
         """Pass on the reports of the process until it ends or falls silent; return the reason."""
         assert process.stdout is not None, "the watchdog's process was started without a pipe"
-        heard_at, left = time.monotonic(), b""
+        read_at, left = time.monotonic(), b""
         while True:
             if not select.select([process.stdout], [], [], 1.0)[0]:
-                if time.monotonic() - heard_at > SILENT_S:
+                if time.monotonic() - read_at > SILENT_S:
                     return f"was silent for {SILENT_S:.0f} s"
                 continue
-            heard_at = time.monotonic()
+            read_at = time.monotonic()
             found = os.read(process.stdout.fileno(), 2**16)
             if not found:
                 return "has ended"
@@ -177,18 +178,18 @@ class _Guard:
                 with suppress(ValueError):  # a line cut off because this process had not read for hours
                     self._pass_on(json.loads(line))
 
-    def _pass_on(self, said: dict[str, Any]) -> None:
-        if said["kind"] == "stall":
-            calls = f"\n{said['calls']}" if said["calls"] else ""
-            log.error("watchdog: %s Stacks of all processes: %s%s", said["text"], said["folder"], calls)
-            self._listener.stalled(f"{said['text']} Stacks: {said['folder']}", is_certain=said["is_certain"])
-        elif said["kind"] == "note":
-            log.warning("watchdog: %s", said["text"])
-            self._listener.noted(said["text"])
-        elif said["kind"] == "dead":
-            self._listener.died(said["who"], said["text"])
-        elif said["kind"] == "unborn":
-            self._listener.unborn(said["who"])
+    def _pass_on(self, report: dict[str, Any]) -> None:
+        if report["kind"] == "stall":
+            calls = f"\n{report['calls']}" if report["calls"] else ""
+            log.error("watchdog: %s Stacks of all processes: %s%s", report["text"], report["folder"], calls)
+            self._listener.stalled(f"{report['text']} Stacks: {report['folder']}", is_certain=report["is_certain"])
+        elif report["kind"] == "note":
+            log.warning("watchdog: %s", report["text"])
+            self._listener.noted(report["text"])
+        elif report["kind"] == "dead":
+            self._listener.died(report["who"], report["text"])
+        elif report["kind"] == "died_at_start":
+            self._listener.died_at_start(report["who"])
 
 
 def _spawn(settings: Settings) -> subprocess.Popen[bytes]:

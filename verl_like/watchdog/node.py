@@ -9,11 +9,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from verl_like.context import current
 from verl_like.telemetry import stacks
 from verl_like.telemetry.heartbeat import heartbeat_folder
-from verl_like.telemetry.ledger import LEDGER
+from verl_like.telemetry.ledger import Ledger
 from verl_like.watchdog.guard import watchdog
-from verl_like.watchdog.newborns import marked_by, run_folder
+from verl_like.watchdog.starting import marked_by, run_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class NodeWatchdog:
 
     def __init__(self, watched: str, stalls: str, floor_s: float) -> None:
         stacks.listen()
-        LEDGER.rest("wait/driver")
+        current(Ledger).rest("wait/driver")
         self._folder = heartbeat_folder(watched)
         self._notices: list[Notice] = []
         self._lock = threading.Lock()
@@ -68,7 +69,7 @@ class NodeWatchdog:
         with self._lock:
             self._notices.append(Notice(text, who=who))
 
-    def unborn(self, who: str) -> None:
+    def died_at_start(self, who: str) -> None:
         with self._lock:
             self._notices.append(Notice("", who=who))
 

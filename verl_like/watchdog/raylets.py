@@ -43,7 +43,7 @@ class Raylets:
                 self._reported.add(raylet)
                 return (
                     f"Ray's raylet (process {raylet} on {socket.gethostname()}) has been stopped for {seconds:.0f} s, "
-                    f"and with it what processes of this node fetch and start; kill -CONT {raylet} lets it go on."
+                    f"and processes of this node can fetch and start nothing; kill -CONT {raylet} resumes it."
                 )
         return ""
 

@@ -1,7 +1,7 @@
 """The watchdog process: check, decide, write down, report, and end a driver that does not react.
 
-It reports in lines of JSON on its standard output. Its standard input is the driver's lifeline: ``bye`` is an orderly
-end, and an end of file without it means that the driver is gone.
+It reports in lines of JSON on its standard output. It detects the end of the driver on its standard input: ``bye``
+before the end of file is a clean end; without it, the driver was killed or has crashed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from verl_like.machine.oom import OomKills
 from verl_like.machine.shared_memory import SharedMemory
 from verl_like.telemetry.heartbeat import SUFFIX, read
 from verl_like.watchdog.deadlines import Deadlines
-from verl_like.watchdog.newborns import marked_by
 from verl_like.watchdog.processes import children, cores_used, process_state
 from verl_like.watchdog.raylets import Raylets
 from verl_like.watchdog.stack_dumps import ThreadStack, dump, text
+from verl_like.watchdog.starting import marked_by
 from verl_like.watchdog.verdict import Verdict, excerpt, sentence, verdict_on
-from verl_like.watchdog.watch import NEWBORN, Watch, Watched
+from verl_like.watchdog.watch import STARTING, Watch, Watched
 
 EVERY_S = 1.0
-NUM_GLANCES = 20  # checks between two rounds for processes that Ray has just started
+NUM_QUICK_CHECKS = 20  # checks for processes that Ray has just started, between two rounds
 ALIVE_EVERY_S = 5.0
 GRACE_S = 6.0  # for the culprit to pass its deadline too, if all processes past theirs only wait for it
 BUSY_S = 0.5  # period over which CPU use is measured
@@ -74,14 +74,16 @@ class Sibling:
         self._deadlines = Deadlines(settings.floor_s)
         self._watch = Watch(Path(settings.folder), driver=settings.driver, deadlines=self._deadlines)
         # Processes in verdicts so far -> their move count then, and whether they were named or only waited.
-        self._told: dict[int, tuple[int, bool]] = {}
+        self._reported: dict[int, tuple[int, bool]] = {}
         self._suspected_at: float | None = None
         self._reported_alive_at = 0.0
         self._kill_at: float | None = None
         self._oom_kills, self._shared_memory = OomKills(), SharedMemory()
         self._raylets = Raylets()
         self._unreplaced: dict[str, float] = {}  # processes that died before their first heartbeat -> time of that
-        self._servants: dict[int, float] = {}  # Ray's servers started by the driver, and descendants: id -> start
+        self._server_processes: dict[
+            int, float
+        ] = {}  # Ray's servers started by the driver, and descendants: id -> start
 
     def run(self) -> None:
         """Check once a second until the driver ends."""
@@ -89,43 +91,43 @@ class Sibling:
         while not self._has_ended_meanwhile():
             self._round()
         if not os.read(sys.stdin.fileno(), 64).startswith(BYE):
-            self._tell_of_driver()
+            self._report_driver_end()
             self._end_orphans()
         shutil.rmtree(self._settings.folder, ignore_errors=True)
 
     def _has_ended_meanwhile(self) -> bool:
         """Wait for the next round; return whether the driver has ended, or wants this process to end."""
-        for _ in range(NUM_GLANCES):
-            if select.select([sys.stdin], [], [], EVERY_S / NUM_GLANCES)[0]:
+        for _ in range(NUM_QUICK_CHECKS):
+            if select.select([sys.stdin], [], [], EVERY_S / NUM_QUICK_CHECKS)[0]:
                 return True
             if self._watch.is_starting:
-                self._watch.remember_newborns()
+                self._watch.remember_starting()
         return False
 
     def _round(self) -> None:
         now = time.monotonic()
-        limits, dead = self._watch.look()
-        if warning := self._shared_memory.look():
-            self._say("note", text=warning)
+        limits, dead = self._watch.check()
+        if warning := self._shared_memory.check():
+            self._send("note", text=warning)
         for watched in dead:
-            self._say("dead", who=watched.who, text=self._obituary(watched))
-            if watched.stage == NEWBORN:
+            self._send("dead", who=watched.who, text=self._death_report(watched))
+            if watched.stage == STARTING:
                 self._unreplaced[watched.who] = now
-        self._tell_of_unreplaced(now)
-        self._look_at_raylets(now)
+        self._report_unreplaced(now)
+        self._check_raylets(now)
         if now - self._reported_alive_at >= ALIVE_EVERY_S:
             self._reported_alive_at = now
-            self._say("alive")
-            self._count_servants()
+            self._send("alive")
+            self._record_server_processes()
         self._forget_moved()
-        if any(pid not in self._told for pid in limits):
+        if any(pid not in self._reported for pid in limits):
             self._suspect(limits, now)
         else:
             self._suspected_at = None
         if self._kill_at is not None and now >= self._kill_at:
             self._end_driver()
 
-    def _tell_of_unreplaced(self, now: float) -> None:
+    def _report_unreplaced(self, now: float) -> None:
         """Report processes that died before they registered with Ray, which replaces them only after a minute (2.60).
 
         Ray replaces a process at once if it has ended the process itself because its start took too long.
@@ -136,24 +138,24 @@ class Sibling:
                 del self._unreplaced[who]
             elif now - died_at >= REPLACED_S:
                 del self._unreplaced[who]
-                self._say("unborn", who=who)
+                self._send("died_at_start", who=who)
 
-    def _look_at_raylets(self, now: float) -> None:
+    def _check_raylets(self, now: float) -> None:
         driver = process_state(self._settings.driver)
         if driver is not None and driver.is_stopped:
             self._raylets.forget()
         elif found := self._raylets.trouble(self._watch.processes, now):
-            self._say("stall", text=found, calls="", folder=self._written(found, {}), is_certain=True)
+            self._send("stall", text=found, calls="", folder=self._written(found, {}), is_certain=True)
 
     def _forget_moved(self) -> None:
         """Report processes that were named as hung and now continue."""
-        for pid, (num_moves, was_named) in list(self._told.items()):
+        for pid, (num_moves, was_named) in list(self._reported.items()):
             watched = self._watch.processes.get(pid)
             if watched is not None and (watched.stopped_since is not None or watched.reading.num_moves == num_moves):
                 continue
-            del self._told[pid]
+            del self._reported[pid]
             if watched is not None and was_named:
-                self._say("note", text=f"{watched.who} goes on, in stage {watched.stage!r}")
+                self._send("note", text=f"{watched.who} continues, in stage {watched.stage!r}")
 
     def _suspect(self, limits: dict[int, float], now: float) -> None:
         processes = self._watch.processes
@@ -163,13 +165,13 @@ class Sibling:
         is_sure = bool(verdict.silent) and all(watched.pid in limits for watched in verdict.silent)
         if not is_sure and now - self._suspected_at < GRACE_S:
             return
-        if not self._told or any(watched.pid not in self._told for watched in verdict.silent):
+        if not self._reported or any(watched.pid not in self._reported for watched in verdict.silent):
             self._report(verdict, limits, stacks, now)
         # Processes that wait for a reported one are past their deadlines too by now; they are not reported again.
         named = {watched.pid for watched in verdict.silent}
         for pid in named | limits.keys():
-            was_named = pid in named or (pid in self._told and self._told[pid][1])
-            self._told[pid] = processes[pid].reading.num_moves, was_named
+            was_named = pid in named or (pid in self._reported and self._reported[pid][1])
+            self._reported[pid] = processes[pid].reading.num_moves, was_named
 
     def _report(
         self, verdict: Verdict, limits: dict[int, float], stacks: dict[int, list[ThreadStack] | str], now: float
@@ -181,7 +183,7 @@ class Sibling:
         calls = excerpt(stacks.get(first.pid, "")) if first is not None and first.stopped_since is None else ""
         judged = verdict.silent or [self._watch.processes[pid] for pid in limits]
         acts = all(w.stopped_since is not None or self._deadlines.is_learnt(w.stage) for w in judged)
-        self._say("stall", text=found, calls=calls, folder=folder, is_certain=acts)
+        self._send("stall", text=found, calls=calls, folder=folder, is_certain=acts)
         if acts and self._settings.ends:
             self._kill_at = now + KILL_AFTER_S
         if any(watched.pid == self._settings.driver for watched in verdict.silent):  # it may not read the report
@@ -206,14 +208,14 @@ class Sibling:
             return f"nothing could be written: {error}"
         return str(folder)
 
-    def _obituary(self, watched: Watched) -> str:
+    def _death_report(self, watched: Watched) -> str:
         """Return what was known of a process that is gone."""
         now = time.monotonic()
         mib = [num_bytes / 2**20 for _, num_bytes in watched.memory]
         memory = f"its memory went from {mib[0]:.0f} to {mib[-1]:.0f} MiB, at most {max(mib):.0f}" if mib else ""
         span = f" in {now - watched.memory[0][0]:.0f} s" if mib else ""
         seconds = now - watched.reading.since
-        why = self._oom_kills.said() + self._shared_memory.said()
+        why = self._oom_kills.clause() + self._shared_memory.clause()
         return f"last seen in stage {watched.stage!r}, {seconds:.0f} s after it began; {memory}{span}{why}"
 
     def _end_driver(self) -> None:
@@ -226,8 +228,8 @@ class Sibling:
         sys.stderr.flush()
         os.kill(state.pid, signal.SIGKILL)
 
-    def _tell_of_driver(self) -> None:
-        """Report the driver's silent end: it was killed, it crashed, or Ray's library ended it.
+    def _report_driver_end(self) -> None:
+        """Report that the driver ended without a message: it was killed, it crashed, or Ray's library ended it.
 
         Ray's library does so when it notices during a call that its raylet is gone.
         """
@@ -235,9 +237,9 @@ class Sibling:
         reading = read(Path(self._settings.folder) / f"{self._settings.driver}{SUFFIX}")
         where = f", in stage {reading.stage!r}" if reading is not None else ""
         sys.stderr.write(
-            f"watchdog: the driver (pid {self._settings.driver}) has ended without a word{where}"
-            f"{self._oom_kills.said()}{self._shared_memory.said()}; what it left behind is ended now. The same command "
-            "continues from the last checkpoint.\n"
+            f"watchdog: the driver (pid {self._settings.driver}) has ended without a message{where}"
+            f"{self._oom_kills.clause()}{self._shared_memory.clause()}; its remaining processes are ended now. "
+            "The same command continues from the last checkpoint.\n"
         )
         sys.stderr.flush()
 
@@ -248,7 +250,7 @@ class Sibling:
         only a minute later that the driver is gone.
         """
         time.sleep(ORPHANS_S)
-        known = self._servants | {pid: each.created for pid, each in self._watch.processes.items()}
+        known = self._server_processes | {pid: each.created for pid, each in self._watch.processes.items()}
         marked = {pid: None for pid in marked_by(Path(self._settings.folder)) if pid not in known}
         for pid, created in (known | marked).items():
             state = process_state(pid)
@@ -256,7 +258,7 @@ class Sibling:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def _count_servants(self) -> None:
+    def _record_server_processes(self) -> None:
         """Record the descendants of Ray's servers while they can be found: an orphan no longer has its parent."""
         for server in children(self._settings.driver):
             state = process_state(server.pid)
@@ -264,8 +266,8 @@ class Sibling:
                 states = map(
                     process_state, (server.pid, *(below.pid for below in children(server.pid, recursive=True)))
                 )
-                self._servants |= {state.pid: state.created for state in states if state is not None}
+                self._server_processes |= {state.pid: state.created for state in states if state is not None}
 
-    def _say(self, kind: str, **what: object) -> None:
+    def _send(self, kind: str, **what: object) -> None:
         with suppress(BlockingIOError, BrokenPipeError):
             os.write(sys.stdout.fileno(), (json.dumps({"kind": kind, **what}) + "\n").encode())

@@ -58,7 +58,7 @@ def sentence(verdict: Verdict, limits: Mapping[int, float], cores: Mapping[int, 
     """
     if not verdict.silent:
         waiting = "; ".join(_waiting(w) for w in verdict.waiting)
-        return f"the run stands still, and everybody waits for somebody else: {waiting}."
+        return f"the run hangs, because every process waits for another one: {waiting}."
     parts = [_silent(w, limits.get(w.pid), cores.get(w.pid, 0.0), now) for w in verdict.silent]
     if verdict.waiting:
         parts.append(f"Waiting meanwhile: {'; '.join(_waiting(w) for w in verdict.waiting)}.")
@@ -66,17 +66,17 @@ def sentence(verdict: Verdict, limits: Mapping[int, float], cores: Mapping[int, 
 
 
 def _silent(watched: Watched, limit: float | None, cores: float, now: float) -> str:
-    place = f"{watched.who} (pid {watched.pid} on {socket.gethostname()})"
+    process = f"{watched.who} (pid {watched.pid} on {socket.gethostname()})"
     if watched.stopped_since is not None:
         seconds = now - watched.stopped_since
         where = f"for {seconds:.0f} s in stage {watched.stage!r}"
-        return f"{place} is stopped by a signal (SIGSTOP) {where}; kill -CONT {watched.pid} lets it go on."
+        return f"{process} is stopped by a signal (SIGSTOP) {where}; kill -CONT {watched.pid} resumes it."
     since = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - watched.reading.since)))
     busy = f"uses {cores:.1f} cores" if cores >= 0.1 else "uses no processor time"
     allowed = f", {limit:.0f} s is the deadline" if limit is not None else ""
     seconds = watched.silent_s(now)
     return (
-        f"{place} stands still in stage {watched.stage!r}, entered at {since}: silent for {seconds:.0f} s{allowed}; "
+        f"{process} hangs in stage {watched.stage!r}, entered at {since}: silent for {seconds:.0f} s{allowed}; "
         f"it {busy}{_doing(watched)}."
     )
 
@@ -86,8 +86,8 @@ def _doing(watched: Watched) -> str:
 
 
 def _waiting(watched: Watched) -> str:
-    whom = watched.reading.waits_for
-    return f"{watched.who} in {watched.stage!r} for {whom or 'other ranks (a collective)'}"
+    awaited = watched.reading.waits_for
+    return f"{watched.who} in {watched.stage!r} for {awaited or 'other ranks (a collective)'}"
 
 
 def excerpt(stacks: list[ThreadStack] | str) -> str:

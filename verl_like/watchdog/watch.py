@@ -14,21 +14,21 @@ from pathlib import Path
 
 from verl_like.telemetry.heartbeat import Reading, read_all
 from verl_like.watchdog.deadlines import Deadlines
-from verl_like.watchdog.newborns import Newborns
 from verl_like.watchdog.processes import ProcessState, process_state
+from verl_like.watchdog.starting import StartingProcesses
 
 STOPPED_S = 8.0  # a process stopped for this long was not stopped just briefly by a user who inspects it
 PAUSE_S = 5.0  # a longer time between two checks means that the watchdog itself was suspended
 MIN_MOVED_BYTES = 2**20  # read or written since the last check: a process that moves files is not silent
 MAX_MEMORY_POINTS = 120
 RESTING = ("wait/driver",)  # stages in which silence is expected
-NEWBORN = "start"  # the stage of a process that has no heartbeat yet
-BUILDING = (NEWBORN, "build")  # stages, with all their parts, that ``cluster.start_timeout_s`` bounds
+STARTING = "start"  # the stage of a process that has no heartbeat yet
+BUILDING = (STARTING, "build")  # stages, with all their parts, that ``cluster.start_timeout_s`` bounds
 
 
 def _is_unnamed(watched: Watched) -> bool:
     """Return whether a process without a heartbeat runs but cannot be named now, as during its ``exec``."""
-    if watched.stage != NEWBORN:
+    if watched.stage != STARTING:
         return False
     state = process_state(watched.pid)
     return state is not None and state.created == watched.created
@@ -77,16 +77,16 @@ class Watch:
         self, folder: Path, *, driver: int, deadlines: Deadlines, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder, self._driver, self._deadlines, self._clock = folder, driver, deadlines, clock
-        self._starting = Newborns(folder)
+        self._starting = StartingProcesses(folder)
         self._watched: dict[int, Watched] = {}
-        self._looked_at = clock()
+        self._checked_at = clock()
 
     @property
     def processes(self) -> Mapping[int, Watched]:
         """The processes of the last check, by id."""
         return self._watched
 
-    def look(self) -> tuple[dict[int, float], list[Watched]]:
+    def check(self) -> tuple[dict[int, float], list[Watched]]:
         """Check all processes.
 
         Returns:
@@ -96,15 +96,15 @@ class Watch:
         now = self._clock()
         driver = process_state(self._driver)
         is_paused = driver is not None and driver.is_stopped  # Ctrl-Z stops all processes of its terminal
-        if is_paused or now - self._looked_at > PAUSE_S:  # or this machine or process was suspended
+        if is_paused or now - self._checked_at > PAUSE_S:  # or this machine or process was suspended
             for watched in self._watched.values():
                 watched.moved_at = now
                 watched.stopped_since = None
-        self._looked_at = now
+        self._checked_at = now
         alive: dict[int, Watched] = {}
         readings = read_all(self._folder)
         self._deadlines.learn(readings)
-        readings += self._newborns(now)
+        readings += self._starting_readings(now)
         for reading in readings:
             if (state := process_state(reading.pid)) is not None:
                 alive[reading.pid] = self._seen(state, reading, now)
@@ -125,20 +125,20 @@ class Watch:
         """Whether a process of the run is being built, or the driver is in no stage of a step."""
         return any(watched.stage.partition("/")[0] in (*BUILDING, "idle") for watched in self._watched.values())
 
-    def remember_newborns(self) -> None:
+    def remember_starting(self) -> None:
         """Record processes that have appeared since the last check, so that the death of a short-lived one is seen."""
         now = self._clock()
-        for reading in self._newborns(now):
+        for reading in self._starting_readings(now):
             if (state := process_state(reading.pid)) is not None:
                 self._watched[reading.pid] = self._seen(state, reading, now)
 
-    def _newborns(self, now: float) -> list[Reading]:
+    def _starting_readings(self, now: float) -> list[Reading]:
         """Return stand-in readings of processes that have no heartbeat yet, so that their end or stop is noticed."""
         found = []
-        for pid, who in self._starting.look().items():
+        for pid, who in self._starting.find().items():
             known = self._watched.get(pid)
             since = known.reading.since if known is not None else now
-            found.append(Reading(pid, who, NEWBORN, since, since, 0, "", {}))
+            found.append(Reading(pid, who, STARTING, since, since, 0, "", {}))
         return found
 
     def _seen(self, state: ProcessState, reading: Reading, now: float) -> Watched:

@@ -18,7 +18,7 @@ TITLE = "ray::"  # prefix of the title of a Ray process once it runs
 IDLE = "ray::IDLE"
 
 
-class Newborns:
+class StartingProcesses:
     """Processes on this machine that Ray has started for a run and that have no heartbeat yet.
 
     A check reads only new processes and children of raylets, so that it can be made often.
@@ -31,7 +31,7 @@ class Newborns:
         self._run = run_folder(folder)
         self._others: set[str] = set()  # process ids, as text, whose parent is not a raylet
 
-    def look(self) -> dict[int, str]:
+    def find(self) -> dict[int, str]:
         """Return the names of the processes by process id."""
         known = {path.stem for path in self._run.parent.glob(f"{self._run.name}*/*{SUFFIX}")}
         pids = {entry for entry in os.listdir("/proc") if entry.isdigit()}
