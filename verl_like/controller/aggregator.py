@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import ray
 
+from verl_like.context import current
 from verl_like.controller import ray_calls, signals
 from verl_like.controller.blocks import MAX_STREAM_BLOCKS, Block, blocks_of
 from verl_like.controller.failures import RanksFailed
 from verl_like.controller.remote_batch import BlockRef, RemoteRows, joined_facts
-from verl_like.controller.store import STORE, Reply
+from verl_like.controller.store import Reply, StoreCounters
 from verl_like.controller.streams import Pair
 from verl_like.controller.transport import RankCall, Transport
 from verl_like.controller.tree import REPORT_S
 from verl_like.controller.wait import Waits, polls, unwatched
 from verl_like.protocol import DataProto
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import HEARTBEAT
-from verl_like.telemetry.ledger import LEDGER
-from verl_like.telemetry.process_log import PROCESS_LOG
+from verl_like.telemetry.heartbeat import Heartbeat
+from verl_like.telemetry.ledger import Ledger
+from verl_like.telemetry.process_log import ProcessLog
 from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 
@@ -45,10 +46,10 @@ class Aggregator:
     def __init__(self, environment: dict[str, str], children: Transport, *, is_of_node: bool) -> None:
         stacks.listen()
         signals.leave_to_driver()
-        LEDGER.rest("wait/driver")
+        current(Ledger).rest("wait/driver")
         os.environ.update(environment)
-        HEARTBEAT.start_from_environment(ray_calls.own_node)
-        PROCESS_LOG.keep_from_environment()
+        current(Heartbeat).start_from_environment(ray_calls.own_node)
+        current(ProcessLog).keep_from_environment()
         self._reporter = Reporter()
         self._children, self._is_of_node = children, is_of_node
         self._streams: dict[int, Iterator[list[Pair]]] = {}  # keyed by the first rank of the calls
@@ -80,7 +81,7 @@ class Aggregator:
         answers, refs = self._children.answers(made, [reply.value for reply in replies])
         if is_joined and refs:
             refs = [ray_calls.put(block) for blocks in cuts or () for block in blocks_of(_table(refs), blocks)]
-        return Reply((answers, refs), sum(reply.fetched_bytes for reply in replies) + STORE.take())
+        return Reply((answers, refs), sum(reply.fetched_bytes for reply in replies) + current(StoreCounters).take())
 
     def reports(self, calls: Sequence[RankCall]) -> list[ProcessReport]:
         """Make calls for reports; return their reports, preceded by this process's own."""
@@ -144,7 +145,7 @@ def _waits(stage: str, timeout_s: float) -> Waits:
 def _table(refs: Sequence[BlockRef]) -> DataProto:
     """Fetch blocks of this node and join them into one table."""
     table = DataProto.concat(ray_calls.fetched(refs, timeout_s=ray_calls.PUT_S))
-    STORE.add_fetched(table.nbytes)
+    current(StoreCounters).add_fetched(table.nbytes)
     return table
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import ray
 
+from verl_like.context import current
 from verl_like.controller import ray_calls
 from verl_like.controller.ray_calls import Call
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.startup import Startup
 
 ASK_EVERY_S = 2.0
 
@@ -44,4 +45,6 @@ class BuildProgress:
         for _, status in answers:
             self._asked = None
             stage = status["stage"].removeprefix("build/")
-            STARTUP.so_far(f"loading models: {who} is at {stage}, {num_ready} of {len(self._actors)} are ready")
+            current(Startup).so_far(
+                f"loading models: {who} is at {stage}, {num_ready} of {len(self._actors)} are ready"
+            )

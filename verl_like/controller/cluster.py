@@ -15,8 +15,9 @@ from typing import TypeVar
 
 import psutil
 
-from verl_like.call_threads import RAY_THREADS, NoAnswer
-from verl_like.controller.errors import ANNOUNCE, RayLost
+from verl_like.call_threads import NoAnswer, RayThreads
+from verl_like.context import current
+from verl_like.controller.errors import Announcer, RayLost
 from verl_like.machine.oom import OomKills
 from verl_like.machine.shared_memory import SharedMemory
 
@@ -24,9 +25,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SERVERS = {"raylet": "raylet", "gcs_server": "GCS"}  # keyed by the names of their programs
-LOOK_S = 0.5
+CHECK_S = 0.5
 STOPPED_S = 10.0  # a server may be stopped for this long, by a debugger for instance
-FAREWELL_S = 5.0  # for all final calls to Ray before it is ended
+FINAL_CALLS_S = 5.0  # for all calls at the end of a run, before Ray is ended
 SHUTDOWN_S = 5.0
 KILLED_S = 3.0  # until the kernel has freed a killed process's memory
 LAST_S = 30.0  # after a loss, for shutdown and the last messages of trackers
@@ -38,21 +39,24 @@ class Cluster:
 
     Args:
         started: the processes that this one started with Ray; they include no servers if Ray was joined.
+        codes: as in :meth:`Health.trouble`.
     """
 
-    def __init__(self, started: Sequence[psutil.Process]) -> None:
+    def __init__(
+        self, started: Sequence[psutil.Process], codes: Mapping[str, Callable[[], int | None]] | None = None
+    ) -> None:
         self._servers = servers_among(started)
-        self._health = Health()
+        self._codes, self._health = codes, Health()
         self.lost, self._started = False, started if self._servers else []
         self._why: RayLost | None = None
         self._lock, self._is_leaving, self._is_ending = threading.Lock(), False, False
-        self._farewell_s = FAREWELL_S
+        self._final_calls_s = FINAL_CALLS_S
         if self._servers:
             if missing := set(SERVERS.values()) - self._servers.keys():
                 raise RayLost(f"Ray's {' and '.join(missing)} ended as soon as it had started. {REMEDY}")
             threading.Thread(target=self._watch, name="Ray's servers", daemon=True).start()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise RayLost if the servers were lost."""
         if self._why is not None:
             raise self._why
@@ -68,29 +72,29 @@ class Cluster:
             if self._why is not None:
                 return self._why
             self._why, self.lost = RayLost(f"{why}. {REMEDY}"), True
-        RAY_THREADS.is_library_lost = True
-        ANNOUNCE(self._why)
+        current(RayThreads).is_library_lost = True
+        current(Announcer).announce(self._why)
         faulthandler.dump_traceback_later(LAST_S, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
         for process in self._members():
             if process not in self._servers.values():
                 _kill(process)
         return self._why
 
-    def farewell(self, what: str, call: Callable[[], T]) -> None:
+    def call_at_end(self, what: str, call: Callable[[], T]) -> None:
         """Make a call at the end of a run, where a failure is no error; all such calls share a short time limit."""
         self._is_leaving = True
-        if self.lost or self._farewell_s <= 0:
+        if self.lost or self._final_calls_s <= 0:
             return
         started = time.monotonic()
         try:
-            RAY_THREADS.call(what, call, limit_s=self._farewell_s)
+            current(RayThreads).call(what, call, limit_s=self._final_calls_s)
         except Exception as error:  # noqa: BLE001 (Ray's own kinds of errors; the run has its result, or its error)
             log.debug("%s failed: %s", what, error)
-        self._farewell_s -= time.monotonic() - started
+        self._final_calls_s -= time.monotonic() - started
 
-    def go_on(self) -> None:
-        """Reset the limits of :meth:`farewell`, because the cluster is used again."""
-        self._farewell_s, self._is_leaving = FAREWELL_S, False
+    def resume(self) -> None:
+        """Reset the limits of :meth:`call_at_end`, because the cluster is used again."""
+        self._final_calls_s, self._is_leaving = FINAL_CALLS_S, False
 
     def end(self, shut_down: Callable[[], None], is_connected: Callable[[], bool]) -> None:
         """Leave the cluster; if this process started it, end all its processes and their descendants."""
@@ -104,7 +108,7 @@ class Cluster:
 
         try:
             if not self.lost:
-                RAY_THREADS.call("ray.shutdown", shut_down, limit_s=SHUTDOWN_S, check=kill_servers)
+                current(RayThreads).call("ray.shutdown", shut_down, limit_s=SHUTDOWN_S, check=kill_servers)
         except NoAnswer as error:
             log.debug("%s", error)
         finally:  # also after a second Ctrl-C
@@ -113,12 +117,12 @@ class Cluster:
     def _kill(self, members: list[psutil.Process]) -> None:
         # Ray's library ends this process if it notices the raylet's end during a call. If a call is in progress, the
         # raylet is left to the kernel, which kills it when the thread that started it ends.
-        spared = [self._servers["raylet"]] if self._servers and RAY_THREADS.is_busy else []
+        spared = [self._servers["raylet"]] if self._servers and current(RayThreads).is_busy else []
         doomed = [process for process in members if process not in spared]
         for process in doomed:
             _kill(process)
         _wait_ended(doomed, timeout_s=KILLED_S)
-        if not self.lost and not RAY_THREADS.is_busy:
+        if not self.lost and not current(RayThreads).is_busy:
             faulthandler.cancel_dump_traceback_later()
 
     def _members(self) -> list[psutil.Process]:
@@ -140,15 +144,15 @@ class Cluster:
                 descriptor = os.pidfd_open(server.pid)
                 opened.callback(os.close, descriptor)
                 ended.register(descriptor, select.POLLIN)
-            self._watch_servers(lambda: ended.poll(LOOK_S * 1000))
+            self._watch_servers(lambda: ended.poll(CHECK_S * 1000))
 
     def _watch_servers(self, pause: Callable[[], object]) -> None:
         while not self.lost and not self._is_ending:
             pause()
             if self._is_leaving:  # a loss during the shutdown does not matter
-                time.sleep(LOOK_S)
+                time.sleep(CHECK_S)
                 continue
-            why = self._health.trouble(self._servers)
+            why = self._health.trouble(self._servers, self._codes)
             if why and not self._is_leaving and not self._is_ending:
                 self.lose(why)
 
@@ -158,7 +162,7 @@ class Health:
 
     def __init__(self) -> None:
         self._stopped_s: dict[str, float] = {}
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         self._oom_kills, self._shared_memory = OomKills(), SharedMemory()
 
     def trouble(
@@ -171,11 +175,11 @@ class Health:
             codes: functions that return the exit codes of servers reaped by another caller, under the same keys.
         """
         now = time.monotonic()
-        since_s, self._looked_at = (
-            min(now - self._looked_at, LOOK_S),
+        since_s, self._checked_at = (
+            min(now - self._checked_at, CHECK_S),
             now,
         )  # time during which this process was stopped does not count
-        self._shared_memory.look()  # the watchdog warns
+        self._shared_memory.check()  # the watchdog warns
         for name, server in list(servers.items()):  # servers are added while Ray starts
             status = _status(server)
             is_stopped = status == psutil.STATUS_STOPPED
@@ -185,7 +189,7 @@ class Health:
                 code = _exit_code(server)
                 if code is None and codes is not None:
                     code = codes[name]()
-                return f"{who} {_how_ended(code)}{self._oom_kills.said()}{self._shared_memory.said()}"
+                return f"{who} {_how_ended(code)}{self._oom_kills.clause()}{self._shared_memory.clause()}"
             if self._stopped_s[name] >= STOPPED_S:
                 return f"{who} has been stopped for {STOPPED_S:.0f} s"
         return ""

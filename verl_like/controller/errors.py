@@ -57,7 +57,9 @@ class OutOfGrace(RunError):
     """The user requested an end, and a stage that changes state did not finish in time."""
 
     def __init__(self, stage: str) -> None:
-        super().__init__(f"the run was to end, but its stage {stage!r} took longer than trainer.grace_s allows.")
+        super().__init__(
+            f"an end of the run was requested, but its stage {stage!r} took longer than trainer.grace_s allows."
+        )
 
 
 class WorkerFailure(Exception):
@@ -114,55 +116,52 @@ class Interrupt:
             raise OutOfGrace(stage)
 
 
-INTERRUPT = Interrupt()  # set by the signal handler of the command line, and in workers at the driver's request
-
 # Errors that a restart may cure: processes and messages were lost, and the request itself was valid.
 LOST = (WorkerError, StallError, StageTimeout, LostBlockError)
 
 
-Tell = Callable[[BaseException], bool]
+Report = Callable[[BaseException], bool]
 
 
 class Announcer:
     """Reports why a command ends as soon as the reason is known, before the shutdown; once per command."""
 
     def __init__(self) -> None:
-        self._tellers: list[_Teller] = []
+        self._reports: list[_ReportOnce] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def to(self, tell: Tell) -> Iterator[None]:
-        """Pass errors announced inside the context, and the error that ends it, to ``tell``; outside, they are logged.
+    def to(self, report: Report) -> Iterator[None]:
+        """Pass errors announced inside the context, and the error that ends it, to ``report``; log those outside.
 
         Args:
-            tell: returns True if the report is complete; if not, the enclosing context's function is called too.
+            report: returns True if the report is complete; if not, the enclosing context's function is called too.
         """
-        teller = _Teller(tell)
-        self._tellers.append(teller)
+        once = _ReportOnce(report)
+        self._reports.append(once)
         try:
             yield
         except BaseException as error:
-            self(error)
+            self.announce(error)
             raise
         finally:
-            self._tellers.remove(teller)
+            self._reports.remove(once)
 
-    def __call__(self, error: BaseException) -> None:
+    def announce(self, error: BaseException) -> None:
         """Report an error that ends the command, once; errors that follow from it are not reported. Thread-safe."""
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):  # they are reported elsewhere
             return
-        if not self._tellers:
+        if not self._reports:
             log.error("%s", error)
-        for teller in reversed(self._tellers):
+        for once in reversed(self._reports):
             with self._lock:
-                is_first, teller.has_told = not teller.has_told, True
-            if not is_first or teller.tell(error):
+                is_first, once.is_reported = not once.is_reported, True
+            if not is_first or once.report(error):
                 return
 
 
-class _Teller:
-    def __init__(self, tell: Tell) -> None:
-        self.tell, self.has_told = tell, False
+class _ReportOnce:
+    """A report function and whether it was called."""
 
-
-ANNOUNCE = Announcer()
+    def __init__(self, report: Report) -> None:
+        self.report, self.is_reported = report, False

@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 import ray
 
+from verl_like.context import current
 from verl_like.controller import ray_calls
 from verl_like.controller.errors import FeedbackError, RunError, StageTimeout, WorkerError, WorkerFailure, WorkerRefusal
-from verl_like.controller.verdicts import VERDICTS
+from verl_like.controller.verdicts import Verdicts
 from verl_like.disk import DiskRefused
 
 GRACE_S = 2.0  # how long to collect the other ranks' failures, so that the earliest can be reported
@@ -76,14 +77,14 @@ def explained(failed: Sequence[Failed], stage: str) -> Exception:
             case StageTimeout() as error:
                 late.append(error)
             case Death(seen):
-                known = VERDICTS.obituary(each.who)
+                known = current(Verdicts).death_report(each.who)
                 died.append(f"{each.who} died{f', {known}' if known else ''}. Ray: {seen}")
             case text:
                 other.append(f"{each.who}: {text}")
     # The death of a process makes the collectives of the other ranks fail; it is the cause, their errors are
     # consequences.
     if died:
-        echoes = [f"{failure.where} failed then: {failure.last_line}" for failure in raised]
+        echoes = [f"{failure.where} then failed: {failure.last_line}" for failure in raised]
         return WorkerError(f"stage {stage!r} failed: " + "\n".join([*died, *other, *echoes]))
     if raised and not other:
         return WorkerError(f"stage {stage!r} failed: {min(raised, key=lambda f: f.raised_at)}")

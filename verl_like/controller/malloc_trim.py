@@ -19,12 +19,12 @@ class MallocTrim:
     that returns pages by itself if one is available (``backends/allocator.py``).
 
     Args:
-        give_back: returns the pages of all holes to the system.
+        give_back: returns the pages of all holes to the system; by default glibc's ``malloc_trim``.
         min_pause_s: minimum interval between two calls.
     """
 
-    def __init__(self, give_back: Callable[[], None], *, min_pause_s: float = MIN_PAUSE_S) -> None:
-        self._give_back, self._min_pause_s = give_back, min_pause_s
+    def __init__(self, give_back: Callable[[], None] | None = None, *, min_pause_s: float = MIN_PAUSE_S) -> None:
+        self._give_back, self._min_pause_s = give_back or malloc_trim(), min_pause_s
         self._next_at = time.monotonic() + min_pause_s
 
     def trim_if_due(self) -> None:
@@ -43,6 +43,3 @@ def malloc_trim() -> Callable[[], None]:
     except AttributeError:
         return lambda: None
     return lambda: of_glibc(0)
-
-
-MALLOC_TRIM = MallocTrim(malloc_trim())

@@ -89,7 +89,7 @@ def node_watchdogs(
             ray_calls.started(
                 NodeWatchdogProcess,
                 {
-                    **ray_calls.from_the_first_instruction(OUTLIVED),
+                    **ray_calls.early_environment(OUTLIVED),
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
                 },
                 of_node(run_id, node),
@@ -109,7 +109,7 @@ def node_watchdogs(
     finally:
         is_over.set()
         poller.join(CLOSE_S)
-        ray_calls.bid_farewell([Call(watchdog.handle.close) for watchdog in watchdogs.values()], timeout_s=CLOSE_S)
+        ray_calls.make_final_calls([Call(watchdog.handle.close) for watchdog in watchdogs.values()], timeout_s=CLOSE_S)
         for watchdog in watchdogs.values():
             ray_calls.end(watchdog.handle)
 
@@ -157,13 +157,13 @@ class _Polling:
         for node, (ref, since) in list(self._asked.items()):
             if ref in ready:
                 del self._asked[node]
-                self._hear(node, ref)
+                self._receive(node, ref)
             elif time.monotonic() - since >= ANSWER_S and node not in self._silent:
                 self._silent.add(node)
                 log.warning("%s has not answered for %.0f s", self._watchdogs[node].who, ANSWER_S)
                 self._listener.node(self._watchdogs[node].name, SILENT)
 
-    def _hear(self, node: str, ref: ray.ObjectRef) -> None:
+    def _receive(self, node: str, ref: ray.ObjectRef) -> None:
         watchdog = self._watchdogs[node]
         try:
             notices = ray_calls.fetched([ref], timeout_s=ANSWER_S)[0]
@@ -172,7 +172,7 @@ class _Polling:
             self._gone[node] = watchdog.name
             self._listener.node(watchdog.name, UNWATCHED)
             why = str(error).splitlines()[0]
-            log.warning("%s is gone, and what it watched is watched no longer: %s", watchdog.who, why)
+            log.warning("%s has ended, and processes there are no longer watched: %s", watchdog.who, why)
             return
         if node in self._silent:
             self._silent.remove(node)
@@ -191,7 +191,7 @@ class _Polling:
 def _pass_on(name: str, notices: list[Notice], listener: Listener) -> None:
     for notice in notices:
         if notice.who and not notice.text:
-            listener.unborn(notice.who)
+            listener.died_at_start(notice.who)
         elif notice.who:
             listener.died(notice.who, notice.text)
         elif notice.is_warning:

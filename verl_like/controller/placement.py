@@ -14,13 +14,14 @@ from typing import Any
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from verl_like.config.schema import ClusterConfig
+from verl_like.context import current
 from verl_like.controller import ray_calls
-from verl_like.controller.errors import INTERRUPT, Interrupted, StageTimeout
+from verl_like.controller.errors import Interrupt, Interrupted, StageTimeout
 from verl_like.controller.wait import POLL_S
 from verl_like.machine.cores import Shares, usable_cores
 from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, heartbeat_folder
 
-KNOCK_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], o
     )
     with ExitStack() as entered:
         try:
-            _knock(config.address)
+            _check_listening(config.address)
             entered.enter_context(
                 ray_calls.cluster(
                     start_timeout_s=config.start_timeout_s,
@@ -97,7 +98,7 @@ def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], o
         yield
 
 
-def _knock(address: str) -> None:
+def _check_listening(address: str) -> None:
     """Check that a server listens at ``HOST:PORT``; Ray itself would retry a dead host for 15 minutes.
 
     Raises:
@@ -105,7 +106,7 @@ def _knock(address: str) -> None:
     """
     host, _, port = address.rpartition(":")
     if host and port.isdigit() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_TIMEOUT_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 
 def entering(folder: str) -> Callable[[], None]:
@@ -162,7 +163,7 @@ class Placement:
         self._group = ray_calls.reserve([bundle] * where.num_nodes)
         deadline = time.monotonic() + timeout_s
         while not ray_calls.is_reserved(self._group, timeout_s=min(POLL_S, timeout_s)):
-            if INTERRUPT.is_set():
+            if current(Interrupt).is_set():
                 self.remove()
                 raise Interrupted("start")
             if time.monotonic() < deadline:
@@ -170,9 +171,9 @@ class Placement:
             free = ray_calls.free_resources()
             self.remove()
             raise StageTimeout(
-                f"no room for {where.num_nodes} node(s) x {bundle} within {timeout_s:.0f} s; "
+                f"no free resources for {where.num_nodes} node(s) x {bundle} within {timeout_s:.0f} s; "
                 f"free now: {free.get('CPU', 0)} CPUs, {free.get('GPU', 0)} GPUs. "
-                "Lower cluster.workers_per_node, or end what holds the resources."
+                "Lower cluster.workers_per_node, or end the processes that hold the resources."
             )
 
     def of(self, rank: int) -> PlacementGroupSchedulingStrategy:
@@ -180,4 +181,4 @@ class Placement:
         return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=rank // self._per_node)
 
     def remove(self) -> None:
-        ray_calls.give_up(self._group)
+        ray_calls.release(self._group)

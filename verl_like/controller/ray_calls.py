@@ -20,7 +20,8 @@ from ray._private.node import Node
 from ray._private.state import state
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from verl_like.call_threads import RAY_THREADS, NoAnswer, PendingCall
+from verl_like.call_threads import NoAnswer, PendingCall, RayThreads
+from verl_like.context import current
 from verl_like.controller.cluster import Cluster
 from verl_like.controller.errors import RayLost, StageTimeout
 from verl_like.controller.ray_start import RayStart
@@ -37,12 +38,9 @@ RECORD_S = 30.0  # for the record of calls: Ray first waits for outstanding repo
 
 
 @dataclass(slots=True)
-class _Current:
+class _RayState:
     cluster: Cluster | None = None  # None in a worker, which its raylet ends
     records_calls: bool = False
-
-
-_CURRENT = _Current()
 
 
 def within(what: str, call: Callable[[], T], *, limit_s: float = ANSWER_S) -> T:
@@ -53,20 +51,20 @@ def within(what: str, call: Callable[[], T], *, limit_s: float = ANSWER_S) -> T:
         StageTimeout: no answer arrived in time (in a worker).
     """
     _refuse_if_lost()
-    return _answer(RAY_THREADS.begin(what, call), limit_s)
+    return _answer(current(RayThreads).begin(what, call), limit_s)
 
 
 def _refuse_if_lost() -> None:
     """Raise RayLost if the servers of the driver's Ray were lost."""
-    if _CURRENT.cluster is not None:
-        _CURRENT.cluster.look()
+    if cluster := current(_RayState).cluster:
+        cluster.check()
 
 
 def _answer(pending: PendingCall[T], limit_s: float) -> T:
     """Return the result of a pending call, or abandon it; raise as :func:`within` does."""
-    cluster = _CURRENT.cluster
+    cluster = current(_RayState).cluster
     try:
-        return pending.result(limit_s, check=None if cluster is None else cluster.look)
+        return pending.result(limit_s, check=None if cluster is None else cluster.check)
     except NoAnswer as error:
         if cluster is None:
             raise StageTimeout(f"Ray gives {error}; its raylet or GCS is stopped or overloaded.") from None
@@ -78,7 +76,7 @@ def _answer(pending: PendingCall[T], limit_s: float) -> T:
 def asking(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> Callable[[], T | None]:
     """Request a statistic; return a function that returns it, or None if it does not arrive in time."""
     _refuse_if_lost()
-    answer = RAY_THREADS.begin(what, call)
+    answer = current(RayThreads).begin(what, call)
 
     def found() -> T | None:
         try:
@@ -97,8 +95,8 @@ def asked(what: str, call: Callable[[], T], *, limit_s: float = ASK_S) -> T | No
 
 def at_the_end(what: str, call: Callable[[], T]) -> None:
     """Make a call at the end of a run; failures are ignored."""
-    if _CURRENT.cluster is not None:
-        _CURRENT.cluster.farewell(what, call)
+    if cluster := current(_RayState).cluster:
+        cluster.call_at_end(what, call)
     else:
         asked(what, call)
 
@@ -106,19 +104,19 @@ def at_the_end(what: str, call: Callable[[], T]) -> None:
 # --- the cluster
 
 
-def _log_what_ray_tells() -> None:
+def _log_ray_messages() -> None:
     """Send messages of the GCS, such as ended servers and retried calls, to the debug log.
 
     A thread of Ray's library prints them between our own messages and has no option to disable it (2.60).
     """
 
-    def told(message: Mapping[str, Any], **form: Any) -> None:
-        log.debug("Ray tells: %s", "\n".join(message["lines"]))
+    def log_lines(message: Mapping[str, Any], **form: Any) -> None:
+        log.debug("Ray prints: %s", "\n".join(message["lines"]))
 
-    worker.print_to_stdstream = told
+    worker.print_to_stdstream = log_lines
 
 
-def _start_what_is_used() -> None:
+def _skip_unused_services() -> None:
     """Skip the autoscaler, the reader of workers' logs and the API server, which a private Ray does not need.
 
     Ray's start waits for them: 1.7 of 3.4 s (2.60, two cores). Only the API server has an option, which leaves half of
@@ -151,14 +149,14 @@ def cluster(
     if ray.is_initialized():
         yield
         return
-    _log_what_ray_tells()
-    _start_what_is_used()
+    _log_ray_messages()
+    _skip_unused_services()
     start = RayStart(lambda: _init(init), marks or {})
     try:
         if meanwhile is not None:
             meanwhile()
         start.wait(start_timeout_s)
-        _CURRENT.cluster = Cluster(start.started())
+        cluster = current(_RayState).cluster = Cluster(start.started(), start.codes)
     except NoAnswer as error:
         start.give_up()
         if init.get("address") == "local":
@@ -170,8 +168,8 @@ def cluster(
     try:
         yield
     finally:
-        _CURRENT.cluster.end(ray.shutdown, lambda: hasattr(worker.global_worker, "core_worker"))
-        _CURRENT.cluster = None
+        cluster.end(ray.shutdown, lambda: hasattr(worker.global_worker, "core_worker"))
+        current(_RayState).cluster = None
 
 
 def _init(arguments: dict[str, Any]) -> None:
@@ -205,7 +203,7 @@ def is_reserved(group: PlacementGroup, *, timeout_s: float) -> bool:
     return bool(within("PlacementGroup.wait", lambda: group.wait(timeout_s), limit_s=timeout_s + ANSWER_S))
 
 
-def give_up(group: PlacementGroup) -> None:
+def release(group: PlacementGroup) -> None:
     """Release the reservation."""
     at_the_end("remove_placement_group", lambda: remove_placement_group(group))
 
@@ -213,7 +211,7 @@ def give_up(group: PlacementGroup) -> None:
 # --- processes and their calls
 
 
-def from_the_first_instruction(env: Mapping[str, str]) -> dict[str, Any]:
+def early_environment(env: Mapping[str, str]) -> dict[str, Any]:
     """Return options that set environment variables before Python starts; Ray then starts Python twice."""
     return {"runtime_env": {"env_vars": dict(env)}} if env else {}
 
@@ -221,22 +219,23 @@ def from_the_first_instruction(env: Mapping[str, str]) -> dict[str, Any]:
 @contextmanager
 def calls_recorded(are_wanted: bool) -> Iterator[None]:
     """Have Ray's control store record all calls of processes started inside, for :func:`recorded_calls`."""
-    _CURRENT.records_calls = are_wanted
+    current(_RayState).records_calls = are_wanted
     try:
         yield
     finally:
-        _CURRENT.records_calls = False
+        current(_RayState).records_calls = False
 
 
 def are_calls_recorded() -> bool:
-    return _CURRENT.records_calls
+    return current(_RayState).records_calls
 
 
 def started(kind: Any, options: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
     """Start a process and return its handle without waiting for it."""
-    if _CURRENT.cluster is not None:
-        _CURRENT.cluster.go_on()
-    if _CURRENT.records_calls:
+    ray_state = current(_RayState)
+    if ray_state.cluster is not None:
+        ray_state.cluster.resume()
+    if ray_state.records_calls:
         options = {**options, "enable_task_events": True}
     return within("the start of a process", lambda: kind.options(**options).remote(*args, **kwargs))
 
@@ -269,7 +268,7 @@ def begun(calls: Sequence[Call]) -> list[Any]:
     """
     _refuse_if_lost()
     each = map(operator.call, [call.bound() for call in calls])
-    return _answer(RAY_THREADS.begin("calls to workers", partial(list, each)), PUT_S)
+    return _answer(current(RayThreads).begin("calls to workers", partial(list, each)), PUT_S)
 
 
 def answers_of(calls: Sequence[Call], made: Sequence[Any]) -> dict[Ref, str]:
@@ -281,13 +280,13 @@ def answers_of(calls: Sequence[Call], made: Sequence[Any]) -> dict[Ref, str]:
     return {refs[0] if isinstance(refs, list) else refs: call.who for call, refs in zip(calls, made, strict=True)}
 
 
-def bid_farewell(calls: Sequence[Call], *, timeout_s: float) -> None:
+def make_final_calls(calls: Sequence[Call], *, timeout_s: float) -> None:
     """Make these calls at the end of a run and wait a limited time; unfinished calls are abandoned."""
 
-    def bid() -> None:
+    def make() -> None:
         ray.wait([call.bound()() for call in calls], num_returns=len(calls), timeout=timeout_s)
 
-    at_the_end("last calls to workers", bid)
+    at_the_end("final calls to workers", make)
 
 
 def end(actor: Any) -> None:
@@ -319,13 +318,13 @@ def arrived(
     """
     num_awaited = len(refs) if at_least is None else min(at_least, len(refs))
 
-    def look() -> tuple[list[tuple[Ref, Any]], list[Ref]]:
+    def poll() -> tuple[list[tuple[Ref, Any]], list[Ref]]:
         ready, waiting = ray.wait(list(refs), num_returns=num_awaited, timeout=timeout_s)
         if num_awaited < len(refs):  # ray.wait returns no more than num_returns
             ready, waiting = ray.wait(list(refs), num_returns=len(refs), timeout=0)
         return list(zip(ready, ray.get(ready), strict=True)), waiting
 
-    return within("the results of calls", look, limit_s=timeout_s + ANSWER_S)
+    return within("the results of calls", poll, limit_s=timeout_s + ANSWER_S)
 
 
 def split(refs: Sequence[Ref], *, timeout_s: float) -> tuple[list[Ref], list[Ref]]:
@@ -339,12 +338,12 @@ def split(refs: Sequence[Ref], *, timeout_s: float) -> tuple[list[Ref], list[Ref
 def next_items(streams: Sequence[Any], *, timeout_s: float) -> list[tuple[Any, Ref | None]]:
     """Return (stream, its next item) pairs of the streams that have one in time; None for an ended stream."""
 
-    def look() -> list[tuple[Any, Ref | None]]:
+    def poll() -> list[tuple[Any, Ref | None]]:
         ray.wait(list(streams), num_returns=1, timeout=timeout_s, fetch_local=False)
         ready, _ = ray.wait(list(streams), num_returns=len(streams), timeout=0, fetch_local=False)
         return [(stream, next(stream, None)) for stream in ready]
 
-    return within("a look at streams", look, limit_s=timeout_s + ANSWER_S)
+    return within("a poll of streams", poll, limit_s=timeout_s + ANSWER_S)
 
 
 # --- statistics

@@ -6,6 +6,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,20 @@ import psutil
 import ray
 from ray._private import node, services
 
-from verl_like.call_threads import BLOCKED_SIGNALS, RAY_THREADS, CallThreads, NoAnswer
+from verl_like.call_threads import BLOCKED_SIGNALS, CallThreads, NoAnswer, RayThreads
+from verl_like.context import current
 from verl_like.controller import signals
 from verl_like.controller.cluster import REMEDY, SERVERS, Health, kill_tree
-from verl_like.controller.errors import INTERRUPT, Interrupted, RayLost
+from verl_like.controller.errors import Interrupt, Interrupted, RayLost
 
 _start_ray_process = services.start_ray_process
 _wait_for_persisted_port, _port_filename = node.wait_for_persisted_port, node.get_port_filename
-LOOK_S = 0.01  # poll interval for the file in which the GCS records its port
-_GIVEN_UP: list[CallThreads] = []  # threads on which ``ray.init`` may still run
+POLL_S = 0.01  # poll interval for the file in which the GCS records its port
+
+
+@dataclass(slots=True)
+class _AbandonedStarts:
+    threads: list[CallThreads] = field(default_factory=list)  # those on which ``ray.init`` may still run
 
 
 class RayStart:
@@ -36,13 +42,13 @@ class RayStart:
     """
 
     def __init__(self, init: Callable[[], object], marks: Mapping[str, str]) -> None:
-        if any(threads.is_busy for threads in _GIVEN_UP):
+        if any(threads.is_busy for threads in current(_AbandonedStarts).threads):
             raise RayLost("a start of Ray was given up in this process and still hangs: begin in a new process")
         self._marks = dict(marks)
         self._lock, self._is_given_up = threading.Lock(), False
         self._others = psutil.Process().children()
         self._servers: dict[str, psutil.Process] = {}
-        self._codes: dict[str, Callable[[], int | None]] = {}  # exit codes of servers reaped by Ray's library
+        self.codes: dict[str, Callable[[], int | None]] = {}  # exit codes of servers reaped by Ray's library
         self._health = Health()
         services.start_ray_process = self._start_process
         node.wait_for_persisted_port = self._wait_for_port
@@ -67,26 +73,26 @@ class RayStart:
             ValueError, OSError: Ray's own errors on arguments and files.
         """
         try:
-            self._starting.result(timeout_s, check=self._look)
-            self._look()
+            self._starting.result(timeout_s, check=self._check)
+            self._check()
         except (ValueError, RayLost, NoAnswer):
             raise
         except OSError as error:
-            self._look_at_servers()
+            self._check_servers()
             if error.errno is not None:
                 raise
             raise self._failed(error) from error
         except Exception as error:
-            self._look_at_servers()
+            self._check_servers()
             raise self._failed(error) from error
 
-    def _look(self) -> None:
-        if INTERRUPT.is_set():
+    def _check(self) -> None:
+        if current(Interrupt).is_set():
             raise Interrupted("start")
-        self._look_at_servers()
+        self._check_servers()
 
-    def _look_at_servers(self) -> None:
-        if why := self._health.trouble(self._servers, self._codes):
+    def _check_servers(self) -> None:
+        if why := self._health.trouble(self._servers, self.codes):
             raise RayLost(f"{why} while Ray started. {REMEDY}")
 
     def _wait_for_port(self, session_dir: str, node_id: str, port_name: str, *, timeout_ms: int) -> Any:
@@ -94,7 +100,7 @@ class RayStart:
         deadline = time.monotonic() + timeout_ms / 1000
         path = Path(session_dir, _port_filename(node_id, port_name))
         while not path.exists() and time.monotonic() < deadline and not self._is_given_up:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         left_ms = 0 if self._is_given_up else max(int(1000 * (deadline - time.monotonic())), 0)
         return _wait_for_persisted_port(session_dir, node_id, port_name, timeout_ms=left_ms)
 
@@ -110,8 +116,8 @@ class RayStart:
         """
         with self._lock:
             self._is_given_up = True
-        _GIVEN_UP.append(self._threads)
-        RAY_THREADS.is_library_lost = True
+        current(_AbandonedStarts).threads.append(self._threads)
+        current(RayThreads).is_library_lost = True
         atexit.unregister(ray.shutdown)
         kill_tree(self.started())
 
@@ -125,6 +131,6 @@ class RayStart:
             variables = {**(env_updates or {}), **self._marks}
             found = _start_ray_process(command, process_type, env_updates=variables, **options)
             if (name := SERVERS.get(process_type)) is not None:
-                self._codes[name] = lambda: found.process.returncode
+                self.codes[name] = lambda: found.process.returncode
                 self._servers[name] = psutil.Process(found.process.pid)
             return found

@@ -9,9 +9,10 @@ from typing import TypeAlias
 import numpy as np
 import ray
 
+from verl_like.context import current
 from verl_like.controller import ray_calls
 from verl_like.controller.errors import LostBlockError, StageTimeout
-from verl_like.controller.store import STORE
+from verl_like.controller.store import StoreCounters
 from verl_like.protocol import Array, DataProto, Selection, row_index
 from verl_like.telemetry.ledger import waiting
 
@@ -113,7 +114,7 @@ class RemoteRows:
             wanted = [name for name in columns if name in layer.columns]
             if wanted:
                 table = self._gather(layer, wanted, timeout_s)
-                STORE.add_fetched(table.nbytes)
+                current(StoreCounters).add_fetched(table.nbytes)
                 found.update(dict.fromkeys(wanted, table))
         missing = set(columns) - set(found)
         if missing:
@@ -145,10 +146,8 @@ class RemoteRows:
         rows = np.sort(self.rows[np.isin(layer.block, lost)])
         return LostBlockError(
             f"columns {sorted(layer.columns)}, made by stage {layer.producer!r}, are gone for rows {_ranges(rows)}: "
-            f"{len(lost)} of "
-            f"{len(layer.refs)} blocks were lost ({type(error).__name__}), most likely with their node. The step "
-            f"cannot go on; "
-            "continue from the last checkpoint with trainer.resume=auto."
+            f"{len(lost)} of {len(layer.refs)} blocks were lost ({type(error).__name__}), most likely with their node. "
+            "The step cannot continue; continue from the last checkpoint with trainer.resume=auto."
         )
 
 
@@ -328,8 +327,8 @@ def _aligned(batches: Sequence[RemoteBatch]) -> list[list[Layer]]:
         together.setdefault(tuple(id(layers[name]) for layers in layer_of), []).append(name)
     aligned = []
     for names in together.values():
-        mine = [layers[names[0]] for layers in layer_of]
-        aligned.append([layer.without(layer.columns.difference(names)) for layer in mine])
+        shared = [layers[names[0]] for layers in layer_of]
+        aligned.append([layer.without(layer.columns.difference(names)) for layer in shared])
     return aligned
 
 

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from verl_like.context import current
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
 
 BACKLOG = 1024  # ranks that connect before rank 0 has imported torch
-_HELD: list[socket.socket] = []  # this process's socket until its store takes it; at most one
 
 
-def hold() -> int:
+@dataclass(slots=True)
+class _Listening:
+    socket: socket.socket | None = None  # of this process, until its store takes it
+
+
+def listen() -> int:
     """Listen at a free port on all addresses of this node; return the port."""
-    let_go()
+    close()
     listening = socket.create_server(("", 0), backlog=BACKLOG)
-    _HELD.append(listening)
+    current(_Listening).socket = listening
     return int(listening.getsockname()[1])
 
 
-def let_go() -> None:
+def close() -> None:
     """Stop listening if no store was made."""
-    while _HELD:
-        _HELD.pop().close()
+    if (listening := current(_Listening).socket) is not None:
+        listening.close()
+    current(_Listening).socket = None
 
 
 def store(*, rank: int, world_size: int, timeout_s: float) -> TCPStore:
@@ -35,8 +43,9 @@ def store(*, rank: int, world_size: int, timeout_s: float) -> TCPStore:
     port, timeout = int(os.environ["MASTER_PORT"]), timedelta(seconds=timeout_s)
     if rank:
         return TCPStore(os.environ["MASTER_ADDR"], port, world_size, is_master=False, timeout=timeout)
-    listening = _HELD.pop()
-    assert listening.getsockname()[1] == port, f"port {port} was published, but another one is held"
+    listening, current(_Listening).socket = current(_Listening).socket, None
+    assert listening is not None, "rank 0 must listen before its store is made"
+    assert listening.getsockname()[1] == port, f"port {port} was published, but this process listens at another one"
     return TCPStore(
         os.environ["MASTER_ADDR"],
         port,

@@ -28,16 +28,13 @@ class StoreCounters:
             return fetched
 
 
-STORE = StoreCounters()
-
-
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A process's reply to the driver; :func:`verl_like.controller.wait.wait` unpacks it.
 
     Args:
         value: the result.
-        fetched_bytes: bytes fetched by this process since its last reply; they are added to the driver's ``STORE``.
+        fetched_bytes: bytes fetched by this process since its last reply; they are added to the driver's counters.
     """
 
     value: Any

@@ -33,7 +33,7 @@ class RankCall(NamedTuple):
     @property
     def title(self) -> str:
         """The role's method if the process only forwards the call, else the process's own method."""
-        if self.method.__name__ not in ("call", "beside", "map", "stream"):
+        if self.method.__name__ not in ("call", "call_in_background", "map", "stream"):
             return self.method.__name__
         _, role, method, *_ = self.args
         return f"{role}.{method}"

@@ -117,8 +117,10 @@ class Tree:
         of_name = {branch.name: branch for branch in self.branches}
         while waiting:
             found = waits.first(waiting)
-            goes_on = [(of_name[waiting.pop(ref)], bool(pairs)) for ref, pairs in found]
-            more = [Call(each.handle.more_pairs, (each.first,), who=each.name) for each, does in goes_on if does]
+            answered = [(of_name[waiting.pop(ref)], bool(pairs)) for ref, pairs in found]
+            more = [
+                Call(each.handle.more_pairs, (each.first,), who=each.name) for each, has_more in answered if has_more
+            ]
             waiting |= ray_calls.answers_of(more, ray_calls.begun(more))
             yield list(chain.from_iterable(pairs for _, pairs in found))
             time.sleep(PAUSE_S * len(waiting))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from verl_like.controller.errors import StallError, WorkerError
 
 log = logging.getLogger(__name__)
-OBITUARY_S = 3.0  # the watchdog checks once a second
+DEATH_REPORT_S = 3.0  # the watchdog checks once a second
 MAX_DEATHS, WITHIN_S = 2, 600.0  # of a process that Ray restarts; after more deaths, another restart does not help
 
 
@@ -19,7 +19,7 @@ class Verdicts:
     """Holds findings that the watchdog's thread writes and the driver's waits read."""
 
     def __init__(self) -> None:
-        self._acts, self._stall, self._unborn = False, "", ""
+        self._acts, self._stall, self._dead_at_start = False, "", ""
         self._deaths: dict[str, str] = {}
         self._restarted: dict[str, str] = {}  # processes that Ray restarts -> remedy if restarts do not help
         self._died_at: dict[str, deque[float]] = {}  # times of the deaths of these processes within WITHIN_S
@@ -34,10 +34,10 @@ class Verdicts:
             acts: whether a stall ends the run (``trainer.on_stall``).
         """
         with self._changed:
-            self._acts, self._stall, self._unborn, self._hopeless = acts, "", "", ""
+            self._acts, self._stall, self._dead_at_start, self._hopeless = acts, "", "", ""
             self._deaths, self._restarted, self._died_at, self._nodes = {}, {}, {}, {}
 
-    def restarts(self, names: Iterable[str], *, remedy: str) -> None:
+    def expect_restarts(self, names: Iterable[str], *, remedy: str) -> None:
         """Log each death of these processes, which Ray restarts; too many deaths in a short time end the run.
 
         Args:
@@ -46,7 +46,7 @@ class Verdicts:
         with self._changed:
             self._restarted |= dict.fromkeys(names, remedy)
 
-    def ends(self, names: Iterable[str]) -> None:
+    def expect_ends(self, names: Iterable[str]) -> None:
         """Ignore the deaths of these processes from now on: the run itself ends them."""
         with self._changed:
             for who in names:
@@ -56,7 +56,7 @@ class Verdicts:
         """Record that a process hangs."""
         if is_certain and self._acts:
             with self._changed:
-                self._stall = f"{text} Besides, {self._of_nodes()}." if self._nodes else text
+                self._stall = f"{text} In addition, {self._of_nodes()}." if self._nodes else text
 
     def noted(self, text: str) -> None:
         """Ignore a warning, which is already in the log."""
@@ -79,11 +79,11 @@ class Verdicts:
                 f"{self._restarted[who]}"
             )
         else:
-            log.warning("%s died, %s. Another one is started, which does its work again.", who, text)
+            log.warning("%s died, %s. Another one is started and repeats its work.", who, text)
 
-    def unborn(self, who: str) -> None:
+    def died_at_start(self, who: str) -> None:
         """Record that a process died before Ray registered it; calls to it would wait for a minute or more."""
-        self._unborn = who
+        self._dead_at_start = who
 
     def check(self, *, is_start: bool = False) -> None:
         """Return if no process hangs.
@@ -99,9 +99,9 @@ class Verdicts:
             raise StallError(self._stall)
         if self._hopeless:
             raise WorkerError(self._hopeless)
-        if is_start and self._unborn:
-            known = self.obituary(self._unborn)
-            raise WorkerError(f"{self._unborn} died while it was being started{f', {known}' if known else ''}.")
+        if is_start and self._dead_at_start:
+            known = self.death_report(self._dead_at_start)
+            raise WorkerError(f"{self._dead_at_start} died while it was being started{f', {known}' if known else ''}.")
 
     def node(self, name: str, state: str) -> None:
         """Record a node's problem, phrased as the end of a sentence; an empty ``state`` clears it."""
@@ -114,19 +114,16 @@ class Verdicts:
     def _of_nodes(self) -> str:
         return ", ".join(f"the node {name} {state}" for name, state in self._nodes.items())
 
-    def obituary(self, who: str) -> str:
+    def death_report(self, who: str) -> str:
         """Return the watchdog's description of a process's death, or "" if none arrives in time.
 
         If none arrives and some nodes have problems, the result names those nodes: the process may have been on one of
         them.
         """
-        deadline = time.monotonic() + OBITUARY_S
+        deadline = time.monotonic() + DEATH_REPORT_S
         with self._changed:
             while who not in self._deaths and (left_s := deadline - time.monotonic()) > 0:
                 self._changed.wait(left_s)
             if who in self._deaths or not self._nodes:
                 return self._deaths.get(who, "")
             return f"unseen by any watchdog; {self._of_nodes()}"
-
-
-VERDICTS = Verdicts()  # of the run in progress

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import ray
 
+from verl_like.context import current
 from verl_like.controller import ray_calls
-from verl_like.controller.errors import INTERRUPT, StageTimeout
+from verl_like.controller.errors import Interrupt, StageTimeout
 from verl_like.controller.failures import Failed, explained, failures
-from verl_like.controller.store import STORE, Reply
-from verl_like.controller.verdicts import VERDICTS
-from verl_like.telemetry.heartbeat import HEARTBEAT
+from verl_like.controller.store import Reply, StoreCounters
+from verl_like.controller.verdicts import Verdicts
+from verl_like.telemetry.heartbeat import Heartbeat
 
 POLL_S = 0.5  # delay until a failure on one rank, or Ctrl-C, ends the wait for the others
 MAX_NAMED = 8
@@ -100,7 +101,9 @@ def _soonest(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float)
     return next(arrived for arrived in polled if arrived)
 
 
-def wait_beside(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, check: Callable[[], None]) -> None:
+def wait_in_background(
+    refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, check: Callable[[], None]
+) -> None:
     """Return when all refs have arrived; for threads of the driver that do not handle Ctrl-C and verdicts.
 
     Args:
@@ -128,11 +131,11 @@ def _driver_polls(
         refs, stage=stage, timeout_s=timeout_s, failed=failed, at_least=at_least, watching=_waiting
     ):
         yield [(ref, _opened(result)) for ref, result in results]
-        VERDICTS.check(is_start=stage in STARTS)
+        current(Verdicts).check(is_start=stage in STARTS)
         if interruptible:
-            INTERRUPT.stop_before(stage)
+            current(Interrupt).stop_before(stage)
         if pending:
-            INTERRUPT.stop_in(stage)
+            current(Interrupt).stop_in(stage)
         if pending and meanwhile is not None:
             meanwhile([refs[ref] for ref in pending])
 
@@ -177,7 +180,7 @@ def polls(
 @contextmanager
 def _waiting(names: Iterable[str]) -> Iterator[None]:
     """Let the heartbeat name the processes that this one waits for."""
-    with HEARTBEAT.waiting(named(names)):
+    with current(Heartbeat).waiting(named(names)):
         yield
 
 
@@ -186,20 +189,20 @@ def _streaming(stage: str, names: Iterable[str]) -> Iterator[None]:
     """Enclose a driver's poll of streams; then let Ctrl-C or a verdict end the wait."""
     with _waiting(names):
         yield
-    INTERRUPT.stop_before(stage)
-    VERDICTS.check()
+    current(Interrupt).stop_before(stage)
+    current(Verdicts).check()
 
 
 def _opened(result: Any) -> Any:
     if not isinstance(result, Reply):
         return result
-    STORE.add_fetched(result.fetched_bytes)
+    current(StoreCounters).add_fetched(result.fetched_bytes)
     return result.value
 
 
-def named(whom: Iterable[str]) -> str:
+def named(processes: Iterable[str]) -> str:
     """Return the names of some of those waited for, and the number of the others."""
-    names = list(dict.fromkeys(whom))
+    names = list(dict.fromkeys(processes))
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
 

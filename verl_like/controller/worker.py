@@ -15,21 +15,22 @@ from typing import Any
 
 import ray
 
+from verl_like.context import current
 from verl_like.controller import ray_calls, rendezvous, signals
 from verl_like.controller.blocks import Block, blocks_of
-from verl_like.controller.errors import INTERRUPT, WorkerFailure
-from verl_like.controller.malloc_trim import MALLOC_TRIM
+from verl_like.controller.errors import Interrupt, WorkerFailure
+from verl_like.controller.malloc_trim import MallocTrim
 from verl_like.controller.remote_batch import RemoteRows
-from verl_like.controller.store import STORE, Reply
+from verl_like.controller.store import Reply, StoreCounters
 from verl_like.controller.worker_log import WorkerLog
 from verl_like.imports import importing
 from verl_like.protocol import check_columns
 from verl_like.telemetry import stacks
-from verl_like.telemetry.heartbeat import HEARTBEAT, NAME_VARIABLE
-from verl_like.telemetry.ledger import LEDGER, stage
-from verl_like.telemetry.process_log import LOGGERS, PROCESS_LOG
+from verl_like.telemetry.heartbeat import NAME_VARIABLE, Heartbeat
+from verl_like.telemetry.ledger import Ledger, stage
+from verl_like.telemetry.process_log import LOGGERS, ProcessLog
 from verl_like.telemetry.process_usage import ProcessReport, Reporter
-from verl_like.telemetry.profiler import PROFILER
+from verl_like.telemetry.profiler import Profiler
 
 
 class WorkerHost:
@@ -41,8 +42,8 @@ class WorkerHost:
     def __init__(self, rank: int) -> None:
         stacks.listen()
         signals.leave_to_driver()
-        LEDGER.rest("wait/driver")
-        HEARTBEAT.start_from_environment(ray_calls.own_node)
+        current(Ledger).rest("wait/driver")
+        current(Heartbeat).start_from_environment(ray_calls.own_node)
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
         self._log, self._reporter = WorkerLog(), Reporter()
@@ -50,14 +51,14 @@ class WorkerHost:
             logging.getLogger(name).addHandler(self._log)
 
     @ray.method(concurrency_group="control")
-    def held_address(self) -> tuple[str, int]:
+    def listening_address(self) -> tuple[str, int]:
         """Return a rendezvous address on this node: its IP and a port that this process already listens on."""
-        return ray.util.get_node_ip_address(), rendezvous.hold()
+        return ray.util.get_node_ip_address(), rendezvous.listen()
 
     @ray.method(concurrency_group="control")
     def status(self) -> dict[str, Any]:
         """Return the host and id of this process and its current stage; answers while a stage runs."""
-        return {"where": self._where, "stage": LEDGER.current, "pid": os.getpid()}
+        return {"where": self._where, "stage": current(Ledger).stage, "pid": os.getpid()}
 
     @ray.method(concurrency_group="control")
     def report(self) -> list[ProcessReport]:
@@ -67,12 +68,12 @@ class WorkerHost:
     @ray.method(concurrency_group="control")
     def profile(self, folder: str) -> None:
         """Write traces of the following stages into this folder; an empty one stops tracing."""
-        PROFILER.write_to(folder, os.environ.get(NAME_VARIABLE, self._where))
+        current(Profiler).write_to(folder, os.environ.get(NAME_VARIABLE, self._where))
 
     @ray.method(concurrency_group="control")
     def interrupt(self) -> None:
-        """Let the running stage end early if it checks ``INTERRUPT``, because Ctrl-C reached the driver."""
-        INTERRUPT.set()
+        """Let the running stage end early if it checks ``Interrupt``, because Ctrl-C reached the driver."""
+        current(Interrupt).set()
 
     @ray.method(concurrency_group="engine")
     def prepare(self, function: str, *args: Any) -> None:
@@ -86,19 +87,19 @@ class WorkerHost:
         """Call ``module:function`` with ``args``, which returns the roles by class name; return its warnings."""
         signals.let_through()
         os.environ.update(environment)
-        PROCESS_LOG.keep_from_environment()
+        current(ProcessLog).keep_from_environment()
         with self._reporting(factory, "build"):
             self._roles = _named(factory)(*args)
-        rendezvous.let_go()
+        rendezvous.close()
         return self._log.take()
 
     @ray.method(concurrency_group="engine")
     def call(self, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Any:
         with self._reporting(f"{role}.{method}", stage):
-            return Reply(getattr(self._roles[role], method)(*args, **kwargs), STORE.take())
+            return Reply(getattr(self._roles[role], method)(*args, **kwargs), current(StoreCounters).take())
 
-    @ray.method(concurrency_group="beside")
-    def beside(self, stage: str, role: str, method: str) -> None:
+    @ray.method(concurrency_group="background")
+    def call_in_background(self, stage: str, role: str, method: str) -> None:
         """Call a method in parallel with the stages; its time is charged to no stage."""
         try:
             getattr(self._roles[role], method)()
@@ -116,7 +117,7 @@ class WorkerHost:
         """
         with self._reporting(f"{role}.{method}", stage):
             report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
-            answer = Reply((report, self._log.take()), STORE.take())
+            answer = Reply((report, self._log.take()), current(StoreCounters).take())
             if not blocks:
                 return answer
             check_columns(table)
@@ -147,7 +148,7 @@ class _Reporting:
 
     def __init__(self, failure: Callable[[Exception], WorkerFailure], stage_name: str) -> None:
         self._failure, self._stage = failure, stage(stage_name)
-        self._traced = PROFILER.traced(stage_name)
+        self._traced = current(Profiler).traced(stage_name)
 
     def __enter__(self) -> None:
         self._stage.__enter__()
@@ -155,15 +156,15 @@ class _Reporting:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._traced.__exit__(kind, error, trace)
-        MALLOC_TRIM.trim_if_due()
+        current(MallocTrim).trim_if_due()
         self._stage.__exit__(kind, error, trace)
         if isinstance(error, Exception):
             raise self._failure(error) from None
 
 
-# Concurrency groups: `engine` for a step's calls, `beside` for writes in parallel, `control` for calls answered any
+# Concurrency groups: `engine` for a step's calls, `background` for writes in parallel, `control` for calls answered any
 # time. Not a decorator: Ray would pickle the class by value, with every global it names; a plain class travels by
 # reference. No task events: Ray's control store keeps those of the last 100,000 calls, and a step makes about thirty
 # (2.60).
-NUM_THREADS = {"engine": 1, "beside": 1, "control": 2}
+NUM_THREADS = {"engine": 1, "background": 1, "control": 2}
 WorkerProcess = ray.remote(concurrency_groups=NUM_THREADS, enable_task_events=False)(WorkerHost)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from verl_like.context import current
 from verl_like.controller import ray_calls
 from verl_like.controller.aggregator import AggregatorProcess
 from verl_like.controller.blocks import Block, cut
@@ -20,13 +21,13 @@ from verl_like.controller.remote_batch import BlockRef, RemoteBatch
 from verl_like.controller.streams import Pair
 from verl_like.controller.transport import Direct, RankCall, Transport
 from verl_like.controller.tree import LATE_S, Branch, Tree
-from verl_like.controller.wait import driver_waits, wait, wait_beside
+from verl_like.controller.wait import driver_waits, wait, wait_in_background
 from verl_like.controller.worker import WorkerHost, WorkerProcess
 from verl_like.controller.worker_log import pass_on
 from verl_like.protocol import Array
 from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE
-from verl_like.telemetry.ledger import LEDGER
-from verl_like.telemetry.process_log import LOGS_VARIABLE, RUN_LOGS
+from verl_like.telemetry.ledger import Ledger
+from verl_like.telemetry.process_log import LOGS_VARIABLE, RunLogs
 
 Method = Callable[..., Any]
 MAX_BRANCHES = 16  # aggregators that the driver calls directly
@@ -79,7 +80,7 @@ class WorkerGroup:
             num_devices: resources of the process, in multiples of a worker's.
         """
         env = {**self._env, FOLDER_VARIABLE: self._heartbeats, NAME_VARIABLE: name}
-        options = {**ray_calls.from_the_first_instruction(env), "num_cpus": 0, "max_restarts": 0}
+        options = {**ray_calls.early_environment(env), "num_cpus": 0, "max_restarts": 0}
         if self._placement is not None:
             options["scheduling_strategy"] = self._placement.of(rank)
             options["num_cpus"] = num_devices * self._placement.per_worker["CPU"]
@@ -100,7 +101,7 @@ class WorkerGroup:
 
         :meth:`wait_built` waits for the builds.
         """
-        asked = self._begun([RankCall(0, WorkerHost.held_address)])
+        asked = self._begun([RankCall(0, WorkerHost.listening_address)])
         [(host, port)] = wait(asked, stage="start", timeout_s=timeout_s)
         calls = []
         for rank in range(self.world_size):
@@ -112,7 +113,7 @@ class WorkerGroup:
                 "MASTER_PORT": port,
             }
             environment = {name: str(value) for name, value in rendezvous.items()}
-            environment[LOGS_VARIABLE] = RUN_LOGS.folder
+            environment[LOGS_VARIABLE] = current(RunLogs).folder
             calls.append(RankCall(rank, WorkerHost.build, (factory, environment, *args_of_rank(rank))))
         self._building = self._begun(calls)
 
@@ -160,7 +161,7 @@ class WorkerGroup:
             nodes[0][0],
             name=name,
             num_devices=0,
-            args=({LOGS_VARIABLE: RUN_LOGS.folder}, children),
+            args=({LOGS_VARIABLE: current(RunLogs).folder}, children),
             is_of_node=isinstance(children, Direct),
         )
         return Branch(name, handle, nodes)
@@ -183,7 +184,7 @@ class WorkerGroup:
         values = wait(waiting, stage=stage, timeout_s=timeout_s + late_s, interruptible=interruptible)
         return transport.answers(made, values)[0]
 
-    def call_beside(self, method: Method, *, stage: str, check: Callable[[], None]) -> None:
+    def call_in_background(self, method: Method, *, stage: str, check: Callable[[], None]) -> None:
         """Call a BROADCAST method on every rank in parallel with the step's calls, one such call at a time.
 
         For any thread except the driver's own.
@@ -193,8 +194,10 @@ class WorkerGroup:
             check: called periodically; an error that it raises ends the wait.
         """
         of = remote_method(method, Dispatch.BROADCAST)
-        calls = [RankCall(rank, WorkerHost.beside, (stage, of.role, of.name)) for rank in range(self.world_size)]
-        wait_beside(self._begun(calls), stage=stage, timeout_s=self.timeout_s, check=check)
+        calls = [
+            RankCall(rank, WorkerHost.call_in_background, (stage, of.role, of.name)) for rank in range(self.world_size)
+        ]
+        wait_in_background(self._begun(calls), stage=stage, timeout_s=self.timeout_s, check=check)
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
         """Start a BROADCAST method with each rank's own arguments; skip a rank whose entry is None.
@@ -292,7 +295,7 @@ class WorkerGroup:
         """End the stream that each rank is running, permanently: an interrupted run streams no more."""
         wait(self._begun(self._calls_of_all(WorkerHost.interrupt)), stage="interrupt", timeout_s=INTERRUPT_TIMEOUT_S)
 
-    def asked_for_reports(self) -> dict[BlockRef, str]:
+    def request_reports(self) -> dict[BlockRef, str]:
         """Request a report from every rank; return the pending lists of reports with the names of their ranks."""
         calls = self._transport.report_calls(self._calls_of_all(WorkerHost.report))
         return ray_calls.answers_of(calls, ray_calls.begun(calls))
@@ -322,4 +325,4 @@ class WorkerGroup:
 
 def _stage(of: RemoteMethod) -> str:
     """Return the stage that a call's time is charged to: the current stage of the step, else the method's name."""
-    return of.name if LEDGER.is_resting else LEDGER.current
+    return of.name if current(Ledger).is_resting else current(Ledger).stage
