@@ -52,7 +52,7 @@ def _sync(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The checkpoints of a run: ``step_N`` folders, the newest of which are kept, and ``best`` (a link to one)."""
+    """The checkpoints of a run: the newest ``step_N`` folders are kept, and ``best`` is a link to one."""
 
     folder: Path
     max_checkpoints: int
@@ -90,7 +90,7 @@ class Checkpoints:
                 if is_best:
                     self.mark_best(state["step"])
                 self._prune(state["step"])
-        except KeyboardInterrupt:  # the user wants to end now; the next start cleans up
+        except KeyboardInterrupt:  # the user wants to end now; the next start removes the folder
             raise
         except BaseException:  # torch's CheckpointException is not an Exception
             shutil.rmtree(temporary, ignore_errors=True)  # a partial checkpoint takes space on a full disk
@@ -106,7 +106,7 @@ class Checkpoints:
         link.symlink_to(final.name)
         best = self.folder / "best"
         if best.is_dir() and not best.is_symlink():  # copied by a program that follows links
-            log.warning("%s is a folder, but must be a link to a checkpoint; a link takes its place", best)
+            log.warning("%s is a folder, but must be a link to a checkpoint; it is replaced by a link", best)
             shutil.rmtree(best)
         link.rename(best)
 
@@ -142,7 +142,7 @@ class Checkpoints:
         # Absolute, because workers with other working directories read it too.
         path = Path(resume).expanduser().absolute()
         missing = missing_checkpoint(path)
-        assert missing is None, f"trainer.resume={resume} was let through: {missing}"
+        assert missing is None, f"trainer.resume={resume} passed the checks: {missing}"
         return path
 
     def newest_before(self, step: int) -> Path | None:
@@ -156,13 +156,13 @@ class Checkpoints:
             reason = damage(self.path(step))
             if reason is None:
                 if damaged:
-                    log.warning("passed over %s; step_%d is the newest that is whole", "; ".join(damaged), step)
+                    log.warning("passed over %s; step_%d is the newest intact checkpoint", "; ".join(damaged), step)
                 return self.path(step)
             damaged.append(f"step_{step} ({reason})")
         if damaged:
             raise ValueError(
-                f"{self.folder} holds no checkpoint that is whole: {'; '.join(damaged)}. Put a whole one there, or "
-                "begin anew with another trainer.experiment_name."
+                f"{self.folder} holds no intact checkpoint: {'; '.join(damaged)}. Put an intact copy there, or "
+                "start a new run with another trainer.experiment_name."
             )
         return None
 
@@ -187,9 +187,9 @@ class Checkpoints:
         state: dict[str, Any] = load_state(start) if start is not None else {"job": job, "step": 0}
         if state["job"] != job:
             raise ValueError(
-                f"trainer.resume={start} is a checkpoint of `verl-like {state['job']}`, which `verl-like {job}` "
-                f"cannot continue. "
-                f"To start from its policy, run `verl-like export {start}` and set model.path to the folder it writes."
+                f"trainer.resume={start} is a checkpoint of `verl-like {state['job']}`, which `verl-like {job}` cannot "
+                f"continue. To start from its policy, run `verl-like export {start}` and set model.path to the folder "
+                "it writes."
             )
         step = state["step"]
         newer = [found for found in self.steps() if found > step and damage(self.path(found)) is None]
@@ -197,9 +197,8 @@ class Checkpoints:
         if newest > step:
             raise ValueError(
                 f"trainer.resume={start} is step {step}, but {self.folder} holds step_{newest} of another "
-                f"continuation, with which this "
-                "one would be mixed. Choose another trainer.experiment_name to branch off, or trainer.resume=auto to "
-                "go on from the newest."
+                "continuation, and the two would be mixed. Set another trainer.experiment_name to branch off, or "
+                "trainer.resume=auto to continue from the newest."
             )
 
 

@@ -15,20 +15,19 @@ REMEDIES = {  # keyed by the name of the error's class or a base class
     "OutOfMemoryError": "Lower the batch (data.train_batch_size, rollout.n), actor.max_tokens_per_micro_batch, or the "
     "engine's share of memory, or take a larger machine.",
     "MemoryError": "Lower the batch (data.train_batch_size, rollout.n), or take a machine with more memory.",
-    "RayError": "A process or node of the Ray cluster is gone; the same command goes on from the last checkpoint.",
-    "ImportError": "A package cannot be loaded: `verl-like doctor` says what mends it.",
-    "ConnectionError": "Look whether the other side can be reached; the same command goes on from the last checkpoint.",
+    "RayError": "A process or node of the Ray cluster is lost; the same command continues from the last checkpoint.",
+    "ImportError": "A package cannot be loaded; `verl-like doctor` prints the remedy.",
+    "ConnectionError": "Check whether the server can be reached; the same command continues from the last checkpoint.",
 }
-REPORT = "That is a mistake of the program, or of code that it calls: report it with that file."
+REPORT = "This is a bug in verl-like or in code that it calls; please report it with that file."
 
 
-def told(error: BaseException, folder: Path) -> str:
-    """Return one line: the innermost cause, a remedy, and the file below ``folder`` with the whole traceback."""
+def crash_report(error: BaseException, folder: Path) -> str:
+    """Return one line: the innermost cause, a remedy, and the file below ``folder`` with the traceback."""
     cause = innermost(error)
     if isinstance(cause, OSError) and cause.errno in OF_DISKS:
-        place = Path(cause.filename) if isinstance(cause.filename, str) else folder
-        said = sentence(place, cause, "trainer.output_dir")
-        return f"{said}{_written(error, folder)}"
+        path = Path(cause.filename) if isinstance(cause.filename, str) else folder
+        return f"{sentence(path, cause, 'trainer.output_dir')}{_written(error, folder)}"
     lines = str(cause).strip().splitlines()
     text = f"{type(cause).__name__}: {lines[0][:MAX_CHARS]}" if lines else type(cause).__name__
     names = [kind.__name__ for each in reversed(_chain(error)) for kind in type(each).__mro__]
@@ -70,5 +69,5 @@ def _written(error: BaseException, folder: Path) -> str:
         with open(path, "w", encoding="utf-8", errors="backslashreplace", opener=owners) as file:
             file.write(text)
     except OSError:
-        return f" It could not be written down:\n{text}"
-    return f" {path} has the whole traceback."
+        return f" The traceback could not be written to a file:\n{text}"
+    return f" {path} contains the traceback."

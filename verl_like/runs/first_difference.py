@@ -15,7 +15,15 @@ from verl_like.protocol import COLUMNS, Array
 from verl_like.runs.snapshot_files import read_metrics, recorded_rows
 from verl_like.telemetry.metrics import repeats
 
-STAGES = ("prompts", "rollout", "old_log_probs", "ref_log_probs", "values", "reward", "advantages")  # in their order
+STAGES = (
+    "prompts",
+    "rollout",
+    "old_log_probs",
+    "ref_log_probs",
+    "values",
+    "reward",
+    "advantages",
+)  # in the order of a step
 # Facts of rows that a replay reproduces, and the stages that produce them.
 FACTS = {
     "sample": "rollout",
@@ -48,7 +56,7 @@ class Comparison:
 
 
 def compare(recorded: Path | None, replayed: Path, metrics: Mapping[str, float]) -> Comparison:
-    """Compare a replayed step's snapshot with the recorded one, stage by stage in their order.
+    """Compare a replayed step's snapshot with the recorded one, stage by stage in the order of a step.
 
     Args:
         recorded: the step's snapshot; None if none was kept.
@@ -66,10 +74,10 @@ def compare(recorded: Path | None, replayed: Path, metrics: Mapping[str, float])
     )
 
 
-def _rows(capsule: Path) -> dict[str, list[Any]]:
+def _rows(snapshot: Path) -> dict[str, list[Any]]:
     """Return each column as a list of rows."""
     found: dict[str, list[Any]] = {}
-    for _, columns in recorded_rows(capsule):
+    for _, columns in recorded_rows(snapshot):
         for name, column in columns.items():
             found.setdefault(name, []).extend(column)
     return found
@@ -81,16 +89,16 @@ def _row_differences(recorded: dict[str, list[Any]], replayed: dict[str, list[An
     for name, stage in COMPARED:
         if name not in recorded:
             continue
-        ours, theirs = recorded[name], replayed.get(name, [])
-        if len(ours) != len(theirs):
-            yield f"the stage {stage}: {len(ours)} rows recorded, {len(theirs)} replayed"
+        before, after = recorded[name], replayed.get(name, [])
+        if len(before) != len(after):
+            yield f"the stage {stage}: {len(before)} rows recorded, {len(after)} replayed"
             return
-        differing = [row for row, (a, b) in enumerate(zip(ours, theirs, strict=True)) if not _same(a, b)]
+        differing = [row for row, (a, b) in enumerate(zip(before, after, strict=True)) if not _same(a, b)]
         if differing:
             row = differing[0]
             of = f"row {row} (prompt {recorded['uid'][row]}, sample {recorded['sample'][row]})"
-            how = _first(ours[row], theirs[row])
-            yield f"the stage {stage}: {name} of {of}{how}; {len(differing)} of {len(ours)} rows differ"
+            how = _first(before[row], after[row])
+            yield f"the stage {stage}: {name} of {of}{how}; {len(differing)} of {len(before)} rows differ"
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -118,6 +126,6 @@ def _first_token(a: Array, b: Array) -> str:
 def _metric_differences(recorded: Mapping[str, float], replayed: Mapping[str, float]) -> Iterator[str]:
     """Yield differing metrics, in the order in which the step recorded them."""
     for name, value in recorded.items():
-        again = replayed.get(name)
-        if again is None or not (value == again or (math.isnan(value) and math.isnan(again))):
-            yield f"its metrics: {name} is {value} recorded, {again} replayed"
+        other = replayed.get(name)
+        if other is None or not (value == other or (math.isnan(value) and math.isnan(other))):
+            yield f"its metrics: {name} is {value} recorded, {other} replayed"

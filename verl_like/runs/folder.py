@@ -16,7 +16,7 @@ from verl_like.config.hidden import holds_mask, without_secrets
 from verl_like.config.run_file import damage_of, damage_of_file, first_line, recorded_text, with_earlier_starts
 from verl_like.config.schema import Config
 from verl_like.config.user_code import FROM_PYTHON
-from verl_like.config.yaml_text import load
+from verl_like.config.yaml_text import load_again
 from verl_like.disk import writing
 from verl_like.masking import OWNER_ONLY, masked
 from verl_like.telemetry.trackers import read_metrics, write_atomically
@@ -41,7 +41,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.samples = self.path / "samples"
-        self.capsules = self.path / "capsules"
+        self.snapshots = self.path / "capsules"
         self.logs = self.path / "logs"
         self.profile = self.path / "profile"
         self.model = self.path / "model"
@@ -68,14 +68,14 @@ class RunFolder:
             old = self.config.read_text(errors="replace") if self.config.is_file() else ""
             if old and not old.startswith("# verl-like "):
                 raise ValueError(
-                    f"{self.config} was written by no run, and would be replaced. Choose another "
-                    f"trainer.experiment_name."
+                    f"{self.config} was not written by a run, and would be replaced. Choose another "
+                    "trainer.experiment_name."
                 )
             return
         reason = self._config_damage()
         if reason is not None and resume != "never":
             if Path(resume).expanduser().absolute().parent.resolve() == self.checkpoints.resolve():
-                log.warning("%s %s; this command writes it anew", self.config, reason)
+                log.warning("%s %s; this command rewrites it", self.config, reason)
                 return
             raise ValueError(self._damaged(reason))
         old = self.config.read_text() if reason is None else ""
@@ -91,20 +91,20 @@ class RunFolder:
     def _damaged(self, reason: str) -> str:
         steps = [step for step in steps_in(self.checkpoints) if damage(self.checkpoints / f"step_{step}") is None]
         resume = f"trainer.resume={self.checkpoints}/step_{steps[-1]}" if steps else ""
-        go_on = f" If it is this one's, {resume} goes on with it and writes the file anew." if resume else ""
+        hint = f" If it is the folder of this run, {resume} continues it and rewrites the file." if resume else ""
         return (
-            f"{self.config} {reason}, so it is not known which run's folder this is. "
-            f"Put a copy of the file there.{go_on} For another run, choose another trainer.experiment_name."
+            f"{self.config} {reason}, so the run of this folder is unknown. "
+            f"Put a copy of the file there.{hint} For another run, choose another trainer.experiment_name."
         )
 
-    def refuse_replacing(self, place: str, other: str) -> None:
-        """Raise if the ``config.yaml`` of ``place`` is of another run, whose files this one would replace."""
+    def refuse_replacing(self, source: str, other: str) -> None:
+        """Raise if this folder is not of the run of ``other``, the ``config.yaml`` of ``source`` to copy from."""
         if self._config_damage() is None:
             own = self.config.read_text()
-            refuse_recorded(place, other, own, job=own.splitlines()[0].removeprefix("# verl-like "), resume="auto")
+            refuse_recorded(source, other, own, job=own.splitlines()[0].removeprefix("# verl-like "), resume="auto")
 
     def claim(self, config_yaml: str, *, job: str) -> None:
-        """Make the folder this run's: record its command and configuration in config.yaml.
+        """Assign the folder to this run: record its command and configuration in config.yaml.
 
         Secrets are left out; they go to a file that only the owner can read.
         """
@@ -119,7 +119,7 @@ class RunFolder:
             (self.path / SECRETS).unlink(missing_ok=True)
         write_atomically(self.config, recorded_text(job, text), mode=OWNER_ONLY)
 
-    def mend(self, config_yaml: str, *, job: str) -> None:
+    def repair(self, config_yaml: str, *, job: str) -> None:
         """Rewrite config.yaml if it is missing or damaged."""
         if self._config_damage() is not None:
             self.claim(config_yaml, job=job)
@@ -133,8 +133,8 @@ class RunFolder:
         lost = sorted(set(range(min(logged, default=1), step + 1)) - logged)
         if lost:
             log.warning(
-                "%s lacks %d of %d finished steps, the first of them step %d. The run goes on; its curves lack these "
-                "steps, unless you put a copy of the file there first.",
+                "%s lacks %d of %d finished steps, the first of them step %d. The run continues, and its curves lack "
+                "these steps. To keep them, put a copy of the file there first.",
                 self.metrics,
                 len(lost),
                 step,
@@ -146,11 +146,11 @@ class RunFolder:
         return is_logged or self.model.exists() or any(self.checkpoints.glob("step_*"))
 
 
-def refuse_recorded(place: str, old: str, config_yaml: str, *, job: str, resume: str) -> None:
-    """Raise if ``place`` holds another run than this one, or any run under ``trainer.resume=never``.
+def refuse_recorded(location: str, old: str, config_yaml: str, *, job: str, resume: str) -> None:
+    """Raise if ``location`` holds another run than this one, or any run under ``trainer.resume=never``.
 
     Args:
-        place: the folder's name for messages.
+        location: path or URL of the folder, for messages.
         old: its ``config.yaml``, empty if there is none.
         config_yaml: this run's configuration.
         job: this run's command, "train" or "sft".
@@ -161,19 +161,21 @@ def refuse_recorded(place: str, old: str, config_yaml: str, *, job: str, resume:
     """
     remedy = "Choose another trainer.experiment_name, or move the folder away."
     if resume == "never":
-        raise ValueError(f"{place} holds a run already and trainer.resume=never. {remedy}")
+        raise ValueError(f"{location} already holds a run, and trainer.resume=never. {remedy}")
     reason = damage_of(old.encode(errors="replace"))
     if reason is not None:
         raise ValueError(
-            f"{place} holds metrics, checkpoints or a model, but its config.yaml, which says of which run, is lost or "
-            f"damaged ({reason}). Put a copy of the file there, or choose another trainer.experiment_name."
+            f"{location} holds metrics, checkpoints or a model, but its config.yaml, which identifies the run, is "
+            f"missing or damaged ({reason}). Put a copy of the file there, or choose another trainer.experiment_name."
         )
-    recorded = _filled(load(old), asdict(Config()))
-    differences = _differences(masked(recorded), masked(yaml.safe_load(config_yaml)))
+    recorded = _filled(load_again(old), asdict(Config()))
+    differences = _differences(masked(recorded), masked(load_again(config_yaml)))
     if not old.startswith(first_line(job)):
         differences.insert(0, f"the command ({old.splitlines()[0].removeprefix('# ')} there, verl-like {job} here)")
     if differences:
-        raise ValueError(f"{place} is the folder of another run; it differs in {'; '.join(differences[:5])}. {remedy}")
+        raise ValueError(
+            f"{location} is the folder of another run; it differs in {'; '.join(differences[:5])}. {remedy}"
+        )
 
 
 def _filled(recorded: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:

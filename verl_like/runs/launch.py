@@ -17,16 +17,17 @@ from verl_like.backends.rollout import remove_leftovers
 from verl_like.checks.cpu_workers import shares_of
 from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
-from verl_like.controller.errors import ANNOUNCE, INTERRUPT
+from verl_like.context import current
+from verl_like.controller.errors import Announcer, Interrupt
 from verl_like.controller.node_watchdogs import node_watchdogs
 from verl_like.controller.placement import Devices, Placement, devices, ray_cluster
 from verl_like.controller.ray_calls import calls_recorded
-from verl_like.controller.verdicts import VERDICTS
+from verl_like.controller.verdicts import Verdicts
 from verl_like.imports import importing
 from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.heartbeat import heartbeat_folder
 from verl_like.telemetry.ledger import stage
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.startup import Startup
 from verl_like.watchdog.guard import watchdog
 from verl_like.workers.environment import worker_environment
 
@@ -78,16 +79,13 @@ class Launcher:
             yield run
 
 
-LAUNCHER = Launcher()
-
-
 @contextmanager
 def ended_by(*steps: Callable[[], None]) -> Iterator[None]:
     """Run these steps on exit. They may take time, so an error is reported first."""
     try:
         yield
     except BaseException as error:
-        ANNOUNCE(error)
+        current(Announcer).announce(error)
         raise
     finally:
         with stage("teardown"):
@@ -119,20 +117,24 @@ def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
 def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     """Join or start a Ray cluster whose devices fit the configuration; give the devices and the run's id."""
     run_id = uuid.uuid4().hex[:8]
-    INTERRUPT.stop_before("start")
-    STARTUP.now(f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray")
-    VERDICTS.expect(acts=config.trainer.on_stall != "report")
+    current(Interrupt).stop_before("start")
+    current(Startup).now(
+        f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray"
+    )
+    current(Verdicts).expect(acts=config.trainer.on_stall != "report")
     stalls = RunFolder(config).path / "stalls"
     floor_s = config.trainer.stall_after_s
     with (
-        watchdog(run_id, stalls, VERDICTS, floor_s=floor_s, ends=config.trainer.on_stall != "report"),
+        watchdog(run_id, stalls, current(Verdicts), floor_s=floor_s, ends=config.trainer.on_stall != "report"),
         ray_cluster(config.cluster, run_id, meanwhile=_import_libraries),
         calls_recorded(bool(config.trainer.profile_steps)),
-        node_watchdogs(run_id, stalls, VERDICTS, floor_s=floor_s, start_timeout_s=config.cluster.start_timeout_s),
+        node_watchdogs(
+            run_id, stalls, current(Verdicts), floor_s=floor_s, start_timeout_s=config.cluster.start_timeout_s
+        ),
         ended_by(),
     ):
         where = devices(config.cluster, shared_out=partial(shares_of, config))
-        INTERRUPT.stop_before("start")
+        current(Interrupt).stop_before("start")
         check_devices(config, world_size=where.world_size, device=where.kind, cores=where.cores)
         yield where, run_id
 

@@ -26,7 +26,7 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # some
 class FolderLock:
     """Holds a run folder while a run writes there; a context manager.
 
-    The kernel's lock ends with its process, no matter how that dies. It may not reach other machines, so the file
+    The kernel releases its lock when the process ends, however it ends. It may not reach other machines, so the file
     ``.lock`` also names its holder, and its time is updated every ``HEARTBEAT_S``.
 
     Raises:
@@ -43,7 +43,7 @@ class FolderLock:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("a+")
         try:
-            self._take(self._file)
+            self._lock(self._file)
         except BaseException:
             self._file.close()
             raise
@@ -51,12 +51,12 @@ class FolderLock:
 
     def __exit__(self, *exception: object) -> None:
         self._ended.set()
-        assert self._file is not None, "the folder was never taken"
+        assert self._file is not None, "the folder was never locked"
         with suppress(OSError):  # the disk is gone; the lock ends with the process
             self._file.truncate(0)  # not removed: another process may have opened it, and would lock a deleted file
         self._file.close()
 
-    def _take(self, file: IO[str]) -> None:
+    def _lock(self, file: IO[str]) -> None:
         _refuse_held(self._folder, file, fcntl.LOCK_EX)
         file.truncate(0)
         started = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -117,6 +117,6 @@ def _holder(path: Path) -> dict[str, Any]:
 def _in_use(folder: Path, holder: dict[str, Any]) -> str:
     who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}, started {holder.get('started', '?')}"
     return (
-        f"{folder} is in use by another run ({who}). Wait for its end, end it, or choose another "
+        f"{folder} is in use by another run ({who}). Wait until it ends, stop it, or choose another "
         "trainer.experiment_name."
     )

@@ -21,10 +21,10 @@ from verl_like.runs.folder import RunFolder
 
 log = logging.getLogger(__name__)
 
-STAYS = ("checkpoints", "capsules", "profile")  # copied separately, or useful only on this machine
+EXCLUDED = ("checkpoints", "capsules", "profile")  # copied separately, or useful only on this machine
 TRIAL = "trial"  # an empty file
-_FORGOTTEN = (
-    "step_%d was forgotten before all of it was in %s: copies take longer than checkpoints stay. Raise "
+_REMOVED_EARLY = (
+    "step_%d was removed before its copy in %s was complete: copies take longer than checkpoints are kept. Raise "
     "trainer.max_checkpoints or trainer.save_freq."
 )
 COPIED = "copied.json"  # size and time of each of the run's files when it was copied
@@ -74,10 +74,10 @@ class RemoteRun:
                 if (self._folder.checkpoints / f"step_{step}" / MANIFEST).exists():
                     raise
                 if step == steps[-1]:  # a newer one replaces an older one in the store
-                    log.warning(_FORGOTTEN, step, self.url)
+                    log.warning(_REMOVED_EARLY, step, self.url)
         self._put_files(check)
         self._put_best(check)
-        self._forget(check)
+        self._remove_old(check)
 
     def _put_checkpoint(self, step: int, check: Check) -> None:
         folder, name = self._folder.checkpoints / f"step_{step}", f"checkpoints/step_{step}"
@@ -100,7 +100,7 @@ class RemoteRun:
         self._same.add((step, manifest))
 
     def _put_files(self, check: Check) -> None:
-        """Copy the run's other files that have changed since or are missing in the store."""
+        """Copy the run's other files that have changed since the last copy, or are missing in the store."""
         self._put_changed(self._other_files(), check)
 
     def _put_changed(self, files: Iterable[tuple[Path, str]], check: Check) -> None:
@@ -115,11 +115,11 @@ class RemoteRun:
             states[name] = [stat.st_size, stat.st_mtime_ns]
             if self._copied.get(name) != states[name]:
                 changed[name] = path
-        self._put_those_left(changed, states, check)
+        self._put_remaining(changed, states, check)
         if self._copied != before:
             self._remote.write(COPIED, json.dumps(self._copied).encode())
 
-    def _put_those_left(self, files: dict[str, Path], states: dict[str, list[int]], check: Check) -> None:
+    def _put_remaining(self, files: dict[str, Path], states: dict[str, list[int]], check: Check) -> None:
         """Copy these files and record their states, except files that are removed here during the copy."""
 
         def note(name: str) -> None:
@@ -148,7 +148,7 @@ class RemoteRun:
         root = self._folder.path
         for place, folders, files in os.walk(root):  # skips files that are removed during the walk
             hidden = [name for name in folders if name.startswith(".")]
-            left_out = {*hidden, *(STAYS if place == str(root) else ())}
+            left_out = {*hidden, *(EXCLUDED if place == str(root) else ())}
             folders[:] = sorted(set(folders) - left_out)
             for name in sorted(files):
                 path = Path(place, name)
@@ -167,14 +167,14 @@ class RemoteRun:
         name = self._remote.read("checkpoints/best")
         return None if name is None else name.decode().strip()
 
-    def _forget(self, check: Check) -> None:
+    def _remove_old(self, check: Check) -> None:
         """Remove surplus checkpoints, except those in the run's folder and the best one.
 
         The run's folder may have fewer: a fresh machine restores only one.
         """
         own = steps_in(self._folder.checkpoints)
         there = self._remote.files("checkpoints")
-        whole = [step for step in _whole(there) if own and step <= own[-1]]
+        whole = [step for step in _complete_steps(there) if own and step <= own[-1]]
         kept = {*own, *whole[-self._max_checkpoints :]}  # with 0, all of them
         for step in _steps(there):
             if own and step < own[-1] and step not in kept and f"step_{step}" != self._best():
@@ -186,7 +186,7 @@ class RemoteRun:
 
     def steps(self) -> list[int]:
         """Return the steps of the complete checkpoints in the store, oldest first."""
-        return _whole(self._remote.files("checkpoints"))
+        return _complete_steps(self._remote.files("checkpoints"))
 
     def is_used(self) -> bool:
         """Return whether data in the store could be lost, by the same signs as in the run's own folder."""
@@ -226,7 +226,7 @@ class RemoteRun:
                 check()
                 self._publish(best)
             else:
-                log.warning("step_%d, the best checkpoint of %s, is left out: %s", best, self.url, lacks)
+                log.warning("step_%d, the best checkpoint of %s, is not restored: %s", best, self.url, lacks)
         check()
         self._publish(step)
         if found is not None:
@@ -234,7 +234,7 @@ class RemoteRun:
         return None
 
     def _is_wanted(self, name: str) -> bool:
-        """Return whether a restore copies this file, which is no checkpoint file, from the store."""
+        """Return whether a restore copies this file, apart from checkpoints, from the store."""
         is_own = name.startswith(f"{self._folder.eval.name}/") and (self._folder.path / name).exists()
         return not is_own and not name.startswith("checkpoints/") and name not in (COPIED, TRIAL)
 
@@ -277,12 +277,12 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _whole(there: dict[str, int]) -> list[int]:
+def _complete_steps(there: dict[str, int]) -> list[int]:
     """Return the steps whose manifest exists, oldest first."""
     return [step for step in _steps(there) if f"checkpoints/step_{step}/{MANIFEST}" in there]
 
 
 def _steps(there: dict[str, int]) -> list[int]:
-    """Return the steps of which any file exists, oldest first."""
+    """Return the steps that have any file, oldest first."""
     parts = {name.split("/")[1] for name in there if name.count("/") > 1}
     return sorted(int(found[1]) for part in parts if (found := STEP.fullmatch(part)))

@@ -10,7 +10,7 @@ from verl_like.checks.manifest import damage
 from verl_like.config.compose import compose_run
 from verl_like.config.schema import Config
 from verl_like.runs.checkpoint import Checkpoints, load_state
-from verl_like.runs.snapshot_files import METRICS, capsule_of, check_capsule
+from verl_like.runs.snapshot_files import METRICS, check_snapshot, snapshot_of
 from verl_like.telemetry.trackers import read_metrics
 
 
@@ -42,16 +42,16 @@ def replay_plan(run: Path, step: int) -> ReplayPlan:
     """
     composed = compose_run(run, [])
     if (run / "config.yaml").read_text().startswith("# verl-like sft\n"):
-        raise ValueError(f"{run} is a run of supervised training, but replay takes steps of verl-like train again.")
+        raise ValueError(f"{run} is a run of supervised training, but replay repeats steps of verl-like train.")
     last = _last_step(run)
     trainer = composed.config.trainer
     unfinished = last + 1 if last != trainer.total_training_steps else last
     if not 1 <= step <= unfinished:
         raise ValueError(f"--step is {step}, but {run} has finished {last} steps. Give 1 to {unfinished}.")
-    if (capsule := capsule_of(run / "capsules", step)) is not None:
-        check_capsule(capsule)
+    if (snapshot := snapshot_of(run / "capsules", step)) is not None:
+        check_snapshot(snapshot)
     start, first = _start(trainer.resume, run, step)
-    again = replace(
+    replayed = replace(
         trainer,
         output_dir=str(run.absolute() / "replays"),
         experiment_name=f"step_{step}",
@@ -64,7 +64,7 @@ def replay_plan(run: Path, step: int) -> ReplayPlan:
         val_before_train=False,
         max_restarts=0,
     )
-    config = replace(composed.config, trainer=again)
+    config = replace(composed.config, trainer=replayed)
     text = replace(composed, config=config).yaml()
     return ReplayPlan(run=run, config=config, config_yaml=text, start=start, first=first, step=step)
 
@@ -83,8 +83,8 @@ def _start(resume: str, run: Path, step: int) -> tuple[Path | None, int]:
     if start is None and resume not in ("auto", "never"):
         start = Path(resume).expanduser().absolute()
         if (reason := resume_problem(resume)) is not None:
-            raise ValueError(f"the run began from another checkpoint, of which there is none whole: {reason}")
+            raise ValueError(f"the run began from another checkpoint, which is missing or damaged: {reason}")
     first = 1 if start is None else int(load_state(start)["step"]) + 1
     if first > step:
-        raise ValueError(f"--step is {step}, but {run} began at step {first}, from {start}. Give a later one.")
+        raise ValueError(f"--step is {step}, but {run} began at step {first}, from {start}. Give a later step.")
     return start, first

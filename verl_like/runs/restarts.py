@@ -11,10 +11,11 @@ from functools import partial
 from typing import TypeVar
 
 from verl_like.config.schema import Config
-from verl_like.controller.errors import ANNOUNCE, INTERRUPT, LOST, RayLost, StallError, WorkerRefusal
+from verl_like.context import current
+from verl_like.controller.errors import LOST, Announcer, Interrupt, RayLost, StallError, WorkerRefusal
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.startup import Startup
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -38,20 +39,20 @@ def with_restarts(config: Config, start: Callable[[Config], Result]) -> Result:
     while True:
         is_last = num_restarts >= config.trainer.max_restarts
         try:
-            with ANNOUNCE.to(_no_telling if is_last else partial(_tell_if_helped, config)):
+            with current(Announcer).to(_leave_report if is_last else partial(_report_if_restarting, config)):
                 return start(_continued(config) if num_restarts else config)
         except RayLost as error:
-            error.num_restarts = num_restarts  # for start_anew
+            error.num_restarts = num_restarts  # for restart_program
             raise
         except LOST as error:
             if is_last or not _helps(config, error):
                 raise
             num_restarts += 1
             log.warning("restart %d of at most %d", num_restarts, config.trainer.max_restarts)
-            STARTUP.now(f"starting again ({num_restarts} of at most {config.trainer.max_restarts})")
+            current(Startup).now(f"restarting ({num_restarts} of at most {config.trainer.max_restarts})")
 
 
-def start_anew(config: Config, lost: RayLost) -> None:
+def restart_program(config: Config, lost: RayLost) -> None:
     """Replace this program by the same command; return if ``trainer.max_restarts`` does not allow it."""
     # If a start fails before with_restarts, the count is the one that the program was given.
     num_restarts = max(lost.num_restarts, int(os.environ.get(COUNT_VARIABLE, "0"))) + 1
@@ -64,23 +65,23 @@ def start_anew(config: Config, lost: RayLost) -> None:
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
-def _no_telling(error: BaseException) -> bool:
-    """Leave the report to the command."""
+def _leave_report(error: BaseException) -> bool:
+    """Leave the report of any error to the command."""
     return False
 
 
-def _tell_if_helped(config: Config, error: BaseException) -> bool:
+def _report_if_restarting(config: Config, error: BaseException) -> bool:
     """Report an error at once if a restart follows; leave other errors to the command."""
     if not _helps(config, error):
         return False
-    if not isinstance(error, StallError):  # the watchdog has reported those
+    if not isinstance(error, StallError):  # the watchdog has already reported it
         log.error("%s", error)
     return True
 
 
 def _helps(config: Config, error: BaseException) -> bool:
-    """Return whether a restart may cure the error."""
-    if INTERRUPT.is_set():
+    """Return whether a restart may fix the error."""
+    if current(Interrupt).is_set():
         return False
     if isinstance(error, StallError):
         return config.trainer.on_stall == "restart"

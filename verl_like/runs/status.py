@@ -76,8 +76,8 @@ def nothing_to_do(config: Config, folder: RunFolder, step: int) -> str:
         else f"trainer.total_epochs above {trainer.total_epochs}"
     )
     return (
-        f"{shown(folder.path)} is finished: step {step} was its last. To go on, set {longer}; for a new run, set "
-        "trainer.experiment_name."
+        f"{shown(folder.path)} is finished: step {step} was the last. To continue it, set {longer}; for a new run, set "
+        "another trainer.experiment_name."
     )
 
 
@@ -85,20 +85,20 @@ def last_checkpoint(folder: RunFolder) -> str:
     """Return a sentence on the last checkpoint of a stopped run; light, so its integrity is not checked."""
     steps = steps_in(folder.checkpoints)
     if not steps:
-        return "There is no checkpoint yet; the same command begins anew."
+        return "There is no checkpoint yet; the same command starts from the beginning."
     return f"The last checkpoint is {shown(folder.checkpoints)}/step_{steps[-1]}; the same command continues from it."
 
 
-def what_lies_where(folder: RunFolder) -> str:
+def outputs_of(folder: RunFolder) -> str:
     """Return one line for each output of the run."""
-    places = {
+    paths = {
         "model": folder.model,
         "checkpoints": folder.checkpoints,
         "curves": folder.curves,
         "metrics": folder.metrics,
         "samples": folder.samples,
     }
-    return "\n".join(f"{name:<12}{shown(path)}" for name, path in places.items() if _has_something(path))
+    return "\n".join(f"{name:<12}{shown(path)}" for name, path in paths.items() if _has_something(path))
 
 
 def shown(path: Path) -> str:

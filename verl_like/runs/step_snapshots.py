@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from verl_like.checks.checkpoints import steps_in
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.disk import writing
+from verl_like.protocol import EPISODE_ROW
 from verl_like.runs.snapshot_files import METRICS, STATE, versions_here
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.record_limits import RecordLimits
@@ -47,7 +48,7 @@ class StepSnapshots:
 
     def __init__(self, folder: Path, count: int, writer: RowWriter, limits: RecordLimits | None = None) -> None:
         self._folder, self._count, self._writer = folder, count, writer
-        self._max_kept_bytes = (limits or RecordLimits()).capsules
+        self._max_kept_bytes = (limits or RecordLimits()).snapshots
 
     def continue_after(self, step: int) -> None:
         """Keep the steps after this one permanently: they belong to a start that died, and are repeated."""
@@ -86,6 +87,7 @@ class StepSnapshots:
         if self._count and len(batch):
             with stage("capsule"):
                 columns = frozenset[str]().union(*(layer.columns for layer in batch.layers)) - TEXTS
+                columns -= {EPISODE_ROW}  # kept as a fact
                 self._writer.keep(batch, sorted(columns), self._folder / f"step_{step}")
 
     def settle(self) -> None:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from verl_like.call_threads import THREADS, Check, NoAnswer, PendingCall
+from verl_like.call_threads import CallThreads, Check, NoAnswer, PendingCall
 from verl_like.checks.checkpoints import steps_in
 from verl_like.checks.manifest import NAME as MANIFEST
 from verl_like.config.schema import Config
-from verl_like.controller.errors import INTERRUPT, Interrupted, OutOfGrace
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt, Interrupted, OutOfGrace
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.remote_run import RemoteRun
 
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 CHECK_S = 1.0  # between checks of the run's folder
 GIVE_UP_S = 2.0  # for an abandoned copy, which checks for that between the pieces of a file
 MAX_HANGING = 8  # copies to a hanging store, each of which occupies a thread
-REMEDY = "Look at the store's credentials, its network and its room"
+REMEDY = "Check the store's credentials, network and free space"
 
 
 class _GivenUp(Exception):
@@ -48,7 +49,7 @@ class Upload:
         self._copying: PendingCall[None] | None = None
 
     def start(self) -> None:
-        self._copying = THREADS.begin("remote folder", self._work)
+        self._copying = current(CallThreads).begin("remote folder", self._work)
 
     def finish(self) -> None:
         """Wait for the last copy, within its time limit and the user's patience."""
@@ -58,12 +59,13 @@ class Upload:
             deadline = time.monotonic() + 2 * self._timeout_s + GIVE_UP_S
             assert self._copying is not None, "start comes before finish"
             while not self._copying.wait(CHECK_S / 4) and time.monotonic() < deadline:
-                INTERRUPT.stop_in("remote copy")
+                current(Interrupt).stop_in("remote copy")
             if not self._has_all:
                 self._warn_of_missing()
         except OutOfGrace:
             log.warning(
-                "the run ends before all of it is in %s, because trainer.grace_s is over; its own folder has all.",
+                "the run ends before its copy in %s is complete, because trainer.grace_s is over; the run's folder has "
+                "all files.",
                 self._url,
             )
             self._warn_of_missing()
@@ -89,9 +91,9 @@ class Upload:
             act()
             self._trouble = ""
         except Exception as error:  # any error of a disk; the next check retries
-            trouble = f"could not begin ({type(error).__name__}: {error})"
+            trouble = f"could not start ({type(error).__name__}: {error})"
             if trouble != self._trouble:
-                self._warn(trouble, remedy=f"Look at the disk of {self._folder.path}")
+                self._warn(trouble, remedy=f"Check the disk of {self._folder.path}")
                 log.debug("details", exc_info=error)
             self._trouble = trouble
 
@@ -112,9 +114,9 @@ class Upload:
         except OSError:  # reported already when the folder was listed for a copy
             left = []
         log.warning(
-            "at the end of the run %s lacks %s. The same command copies it from %s.",
+            "at the end of the run, %s lacks %s. The same command copies these from %s.",
             self._url,
-            ", ".join([*left, "what was written since the last copy"]),
+            ", ".join([*left, "files written since the last copy"]),
             self._folder.path,
         )
 
@@ -137,7 +139,7 @@ class Upload:
         """Return whether the run's current state was copied completely."""
         self._hanging = [copy for copy in self._hanging if not copy.is_over]
         if len(self._hanging) >= MAX_HANGING:
-            self._warn(f"was not begun, because {MAX_HANGING} earlier ones still hang")
+            self._warn(f"was not started, because {MAX_HANGING} earlier copies still hang")
             return False
         run = self._known
         self._known = None
@@ -148,7 +150,7 @@ class Upload:
             here.copy(check)
             return here
 
-        copy = THREADS.begin_with_check(f"the copy to {self._url}", copied)
+        copy = current(CallThreads).begin_with_check(f"the copy to {self._url}", copied)
         try:
             self._known = copy.result(self._timeout_s, check=self._check)
         except NoAnswer:
@@ -171,9 +173,9 @@ class Upload:
         self._hanging.append(copy)
 
     def _warn(self, what: str, *, remedy: str = REMEDY) -> None:
-        then = "the same command tries again" if self._is_ending.is_set() else "the next checkpoint tries again"
+        then = "the same command retries it" if self._is_ending.is_set() else "the next checkpoint retries it"
         log.warning(
-            "the copy of the run to trainer.remote_dir=%s %s. The run's own folder has all of it, and %s. %s.",
+            "the copy of the run to trainer.remote_dir=%s %s. The run's folder has all files, and %s. %s.",
             self._url,
             what,
             then,
