@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from verl_like.machine.capacity import ROOM, room_wanted
-from verl_like.machine.findings import Finding, Status, mending, render
-from verl_like.machine.probes import what_set_up_needs
+from verl_like.machine.capacity import SPACE, space_needed
+from verl_like.machine.findings import Finding, Status, install_commands, render
+from verl_like.machine.probes import check_for_setup
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("--accelerator", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--venv", type=Path, default=Path(".venv"))
     arguments = parser.parse_args()
-    found = what_set_up_needs(room_wanted(ROOM[arguments.accelerator], arguments.venv))
+    found = check_for_setup(space_needed(SPACE[arguments.accelerator], arguments.venv))
     sys.stderr.write(problems(found))
     return int(any(finding.status is Status.MISSING for finding in found))
 
@@ -28,7 +28,7 @@ def problems(findings: list[Finding]) -> str:
     if not wrong:
         return ""
     lines = [render(wrong)]
-    commands = mending(wrong)
+    commands = install_commands(wrong)
     if commands:
         lines += ["\nAs root, this installs all that is missing:\n", *(f"    {command}\n" for command in commands)]
     if any(finding.status is Status.MISSING for finding in wrong):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DiskSpace:
     """Disk space of an installation in GiB: measured, except the downloads of CUDA's lock, which are estimated."""
 
     installed: float  # in .venv
@@ -17,21 +17,21 @@ class Room:
     largest_stage: float  # most that pip's temporary folder holds at a time
 
 
-ROOM = {
-    "cpu": Room(installed=3.2, downloads=0.8, largest_stage=0.4),
-    "cpu, CUDA build of torch": Room(installed=7.0, downloads=3.3, largest_stage=2.7),
-    "cuda": Room(installed=9.2, downloads=4.5, largest_stage=2.5),
+SPACE = {
+    "cpu": DiskSpace(installed=3.2, downloads=0.8, largest_stage=0.4),
+    "cpu, CUDA build of torch": DiskSpace(installed=7.0, downloads=3.3, largest_stage=2.7),
+    "cuda": DiskSpace(installed=9.2, downloads=4.5, largest_stage=2.5),
 }
 
 
-def room_wanted(room: Room, venv: Path) -> dict[Path, float]:
+def space_needed(space: DiskSpace, venv: Path) -> dict[Path, float]:
     """Return the GiB still needed in each folder; what ``venv`` holds from an earlier start is subtracted."""
-    left = max(1 - _size_gib(venv) / room.installed, 0.0)
-    wanted = {venv: room.installed * left}
-    for folder, gib in ((Path(tempfile.gettempdir()), room.largest_stage), (_pip_cache(), room.downloads)):
+    left = max(1 - _size_gib(venv) / space.installed, 0.0)
+    needed = {venv: space.installed * left}
+    for folder, gib in ((Path(tempfile.gettempdir()), space.largest_stage), (_pip_cache(), space.downloads)):
         if folder is not None:
-            wanted[folder] = wanted.get(folder, 0.0) + gib * left
-    return wanted
+            needed[folder] = needed.get(folder, 0.0) + gib * left
+    return needed
 
 
 def _pip_cache() -> Path | None:

@@ -64,8 +64,8 @@ def unusable(names: Iterable[str], *, known: Set[str], own: Set[str] = OWN) -> l
     found = []
     for name in names:
         if known and name not in known:
-            hint = suggestion(name, known) or ". See its EngineArgs for what it takes."
-            found.append(f"rollout.engine_kwargs has {name!r}, which vLLM's engine does not take{hint}")
+            hint = suggestion(name, known) or ". See its EngineArgs for the list."
+            found.append(f"rollout.engine_kwargs has {name!r}, which vLLM's engine does not accept{hint}")
         elif name in OPTIONS:
             found.append(f"rollout.engine_kwargs has {name!r}, which has its own option. Set {OPTIONS[name]} instead.")
         elif name in own:

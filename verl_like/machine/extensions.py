@@ -62,7 +62,7 @@ def missing_libraries(files: list[Path]) -> dict[str, list[Path]]:
     return missing
 
 
-def look(engine: str) -> list[Finding]:
+def check(engine: str) -> list[Finding]:
     """Return one finding per library that an extension of ``engine`` misses, or one finding if none is missing.
 
     The result is empty for an engine that is not installed or not in ``EXTENSIONS``: another check reports that.
@@ -72,7 +72,7 @@ def look(engine: str) -> list[Finding]:
         return []
     missing = missing_libraries(files)
     if not missing:
-        return [Finding(name=f"{engine} extensions", value=f"{len(files)}, whose libraries are all there")]
+        return [Finding(name=f"{engine} extensions", value=f"{len(files)}, all libraries found")]
     return [_missing(engine, library, wanting) for library, wanting in missing.items()]
 
 
@@ -82,7 +82,7 @@ def refuse_unloadable(engine: str) -> None:
     Raises:
         ValueError: names each library, the extensions that need it and the command that installs it.
     """
-    refuse(look(engine))
+    refuse(check(engine))
 
 
 def _missing(engine: str, library: str, wanting: list[Path]) -> Finding:
@@ -94,7 +94,7 @@ def _missing(engine: str, library: str, wanting: list[Path]) -> Finding:
         remedy = (
             f"install the system package that has {library}: `apt-file search {library}`, `dnf provides '*/{library}'`"
         )
-    value = f"{library} is missing, without which {_some([file.name for file in wanting])} cannot be loaded"
+    value = f"{library} is missing, so {_some([file.name for file in wanting])} cannot be loaded"
     return Finding(name=f"{engine} extensions", value=value, status=Status.MISSING, remedy=remedy, package=package)
 
 

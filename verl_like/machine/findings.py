@@ -42,7 +42,7 @@ def install_line(packages: list[Package], *, manager: str = "apt-get") -> str:
     return f"{manager} install {' '.join(names)}"
 
 
-def mending(findings: list[Finding]) -> list[str]:
+def install_commands(findings: list[Finding]) -> list[str]:
     """Return the commands (apt-get and dnf) that install the missing system packages; empty if none is missing."""
     packages = [finding.package for finding in findings if finding.package and finding.status is not Status.OK]
     if not packages:
@@ -77,7 +77,9 @@ def refuse(findings: list[Finding]) -> None:
         f"{finding.name}: {finding.value}." + (f" Remedy: {finding.remedy}." if finding.remedy else "")
         for finding in missing
     ]
-    commands = " or ".join(f"`{command}`" for command in mending(missing))
+    commands = " or ".join(f"`{command}`" for command in install_commands(missing))
     if commands:
         parts.append(f"As root, this installs what is missing: {commands}.")
-    raise ValueError(" ".join(["this machine cannot run this.", *parts, "`verl-like doctor` looks at everything."]))
+    raise ValueError(
+        " ".join(["this machine does not meet the requirements.", *parts, "`verl-like doctor` checks everything."])
+    )

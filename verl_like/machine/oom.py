@@ -20,9 +20,9 @@ class OomKills:
     def __init__(self) -> None:
         self._before = num_oom_kills()
 
-    def said(self) -> str:
+    def clause(self) -> str:
         """Return a clause to append to a message about an ended process; empty if there were no OOM kills."""
         count = num_oom_kills() - self._before
         if count <= 0:
             return ""
-        return f"; the kernel has ended {count} process{'es' * (count > 1)} for want of memory meanwhile"
+        return f"; meanwhile, the kernel's OOM killer has ended {count} process{'es' * (count > 1)}"

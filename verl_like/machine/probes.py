@@ -30,17 +30,17 @@ RUN_GIB = 1.0
 NVIDIA_SMI_TIMEOUT_S = 20
 
 
-def what_set_up_needs(room: dict[Path, float]) -> list[Finding]:
-    """Check everything that is needed before packages are downloaded; ``room`` is the GiB needed in each folder."""
-    return [python(), libc(), *commands(), headers(), venv(), *libraries(), disk(room), memory(), shared_memory()]
+def check_for_setup(space: dict[Path, float]) -> list[Finding]:
+    """Check everything that is needed before packages are downloaded; ``space`` is the GiB needed in each folder."""
+    return [python(), libc(), *commands(), headers(), venv(), *libraries(), disk(space), memory(), shared_memory()]
 
 
-def what_runs_need(folder: Path) -> list[Finding]:
+def check_for_runs(folder: Path) -> list[Finding]:
     """Check what a run needs apart from packages; it writes its results below ``folder``."""
-    room = disk({folder: RUN_GIB})
-    if room.status is Status.MISSING:  # a note only: checkpoints of a small model take just megabytes
-        room = replace(room, status=Status.NOTE, remedy="checkpoints go there: make room, or set trainer.output_dir")
-    return [room, memory(), shared_memory(), open_files(), processes()]
+    space = disk({folder: RUN_GIB})
+    if space.status is Status.MISSING:  # a note only: checkpoints of a small model take just megabytes
+        space = replace(space, status=Status.NOTE, remedy="checkpoints go there: free space, or set trainer.output_dir")
+    return [space, memory(), shared_memory(), open_files(), processes()]
 
 
 def python() -> Finding:
@@ -48,9 +48,7 @@ def python() -> Finding:
     value = f"{platform.python_version()} at {sys.executable}"
     oldest, newest = (".".join(map(str, version)) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
     if sys.version_info[:2] > NEWEST_PYTHON:
-        remedy = (
-            f"tried with {oldest} to {newest}: where a package has no wheel for it, make setup PYTHON=python{newest}"
-        )
+        remedy = f"tested with {oldest} to {newest}: if a package has no wheel for it, make setup PYTHON=python{newest}"
         return Finding(name="python", value=value, status=Status.NOTE, remedy=remedy)
     if sys.version_info >= OLDEST_PYTHON:
         return Finding(name="python", value=value)
@@ -105,25 +103,25 @@ def libraries() -> list[Finding]:
     return findings
 
 
-def disk(room: dict[Path, float]) -> Finding:
+def disk(space: dict[Path, float]) -> Finding:
     """Compare free disk space with the GiB needed in each folder; folders on one file system are added up."""
-    wanted: dict[int, float] = {}
-    places: dict[int, list[Path]] = {}
-    for folder, gib in room.items():
+    needed: dict[int, float] = {}
+    folders: dict[int, list[Path]] = {}
+    for folder, gib in space.items():
         there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
         device = there.stat().st_dev
-        wanted[device] = wanted.get(device, 0.0) + gib
-        places.setdefault(device, []).append(there)
+        needed[device] = needed.get(device, 0.0) + gib
+        folders.setdefault(device, []).append(there)
     values, short = [], []
-    for device, gib in wanted.items():
-        free = shutil.disk_usage(places[device][0]).free / 2**30
-        where = " and ".join(dict.fromkeys(map(str, places[device])))
+    for device, gib in needed.items():
+        free = shutil.disk_usage(folders[device][0]).free / 2**30
+        where = " and ".join(dict.fromkeys(map(str, folders[device])))
         values.append(f"{free:.1f} GiB free in {where}")
         if free < gib:
-            short.append(f"{where} has {free:.1f} GiB free, {gib:.1f} are wanted")
+            short.append(f"{where} has {free:.1f} GiB free, {gib:.1f} are needed")
     if not short:
         return Finding(name="disk", value=", ".join(values))
-    remedy = "make room there, or point elsewhere: TMPDIR and PIP_CACHE_DIR name pip's folders"
+    remedy = "free space there, or choose other folders: TMPDIR and PIP_CACHE_DIR name pip's"
     return Finding(name="disk", value=", ".join(short), status=Status.MISSING, remedy=remedy)
 
 
@@ -150,7 +148,7 @@ def memory() -> Finding:
     total = memory_gib()
     if total >= NEEDED_MEMORY_GIB:
         return Finding(name="memory", value=f"{total:.1f} GiB")
-    remedy = f"two workers of a small model want about {NEEDED_MEMORY_GIB:.0f} GiB; set cluster.workers_per_node=1"
+    remedy = f"two workers of a small model need about {NEEDED_MEMORY_GIB:.0f} GiB; set cluster.workers_per_node=1"
     return Finding(name="memory", value=f"{total:.1f} GiB", status=Status.NOTE, remedy=remedy)
 
 

@@ -20,10 +20,10 @@ def open_files() -> Finding:
     """Check how many files each process may hold open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= NEEDED_FILES:
-        return Finding(name="open files", value="no limit" if soft == resource.RLIM_INFINITY else f"{soft} a process")
+        return Finding(name="open files", value="no limit" if soft == resource.RLIM_INFINITY else f"{soft} per process")
     able = hard == resource.RLIM_INFINITY or hard >= NEEDED_FILES
-    remedy = "ulimit -n 65536" if able else "raise the hard limit, which root can (nofile in /etc/security/limits.conf)"
-    value = f"a process may hold {soft} open (ulimit -n), a run needs at least {NEEDED_FILES}"
+    remedy = "ulimit -n 65536" if able else "raise the hard limit as root (nofile in /etc/security/limits.conf)"
+    value = f"a process may open {soft} (ulimit -n), a run needs at least {NEEDED_FILES}"
     return Finding(name="open files", value=value, status=Status.MISSING, remedy=remedy)
 
 
@@ -34,7 +34,7 @@ def processes() -> Finding:
     if not free:
         return Finding(name="processes", value="no limit")
     count, where = min(free)
-    value = f"{max(count, 0)} more may be started, threads counted ({where})"
+    value = f"{max(count, 0)} more may be started, including threads ({where})"
     if count >= USUAL_TASKS:
         return Finding(name="processes", value=value)
     status, needed = (

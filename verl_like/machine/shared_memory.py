@@ -17,8 +17,8 @@ LOW_MIB, LOW_FRAC = 256, 0.1  # below the smaller of the two, a warning is given
 FULL_FRAC = 0.01
 RECENT_S = 10.0  # an ended process frees its blocks and others take them: the minimum of this period counts
 HELP = (
-    "Remove what other programs have left there (ls -l /dev/shm), lower cluster.object_store_memory_gib, or enlarge "
-    "it: docker run --shm-size=..., or mount -o remount,size=... /dev/shm."
+    "Remove files that other programs have left there (ls -l /dev/shm), lower cluster.object_store_memory_gib, or "
+    "enlarge it: docker run --shm-size=..., or mount -o remount,size=... /dev/shm."
 )
 
 
@@ -34,7 +34,7 @@ class SharedMemory:
         self._recent: deque[tuple[float, int, int]] = deque()  # time, bytes left, total bytes
         self._is_low = False
 
-    def look(self) -> str:
+    def check(self) -> str:
         """Read how much space is left.
 
         Returns:
@@ -54,17 +54,17 @@ class SharedMemory:
         if was_low or not self._is_low:
             return ""
         return (
-            f"{self._folder} has {left // MIB:,} of {total // MIB:,} MiB left. A run ends where it is full: Ray's "
+            f"{self._folder} has {left // MIB:,} of {total // MIB:,} MiB left. A run ends when it is full: Ray's "
             f"object store, vLLM and torch keep their blocks there. {HELP}"
         )
 
-    def said(self) -> str:
+    def clause(self) -> str:
         """Return a clause to append to a message about an ended process; empty if there was enough space recently."""
-        self.look()
+        self.check()
         least = min(((left, total) for _, left, total in self._recent), default=(1, 1))
         if least[0] >= FULL_FRAC * least[1]:
             return ""
         return (
-            f"; {self._folder} was full ({least[0] // MIB:,} of {least[1] // MIB:,} MiB left), and the kernel ends by "
-            f"SIGBUS what writes there then. {HELP.removesuffix('.')}"
+            f"; {self._folder} was full ({least[0] // MIB:,} of {least[1] // MIB:,} MiB left), and the kernel then "
+            f"ends processes that write there by SIGBUS. {HELP.removesuffix('.')}"
         )

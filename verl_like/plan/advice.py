@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from verl_like.backends.fsdp.engine import recomputes
 from verl_like.backends.fsdp.micro_batches import CPU_STATES, resolve_max_tokens
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
-from verl_like.plan.run_plan import RunPlan, made
+from verl_like.plan.run_plan import RunPlan, plan_of
 from verl_like.plan.shape import ModelShape
-from verl_like.plan.stages import Place
+from verl_like.plan.stages import Location
 
 MIN_UTILIZATION, UTILIZATION_STEP = 0.2, 0.1
 
-Way = Callable[[Config, Place], str | None]  # changes a configuration, returns the override; None: no effect
+Way = Callable[[Config, Location], str | None]  # changes a configuration, returns the override; None: no effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,16 @@ class Advice:
     plan: RunPlan
 
 
-def advice(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> Advice:
+def advice(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Advice:
     """Return changes until the plan fits: each is the cheapest one that reduces the fullest stage."""
     config = deepcopy(config)
     found: dict[str, Change] = {}
-    plan = made(config, shapes, place)
-    while plan.peak_bytes > plan.room_bytes:
+    plan = plan_of(config, shapes, location)
+    while plan.peak_bytes > plan.usable_bytes:
         for way in WAYS:
             other = deepcopy(config)
-            override = way(other, place)
-            after = made(other, shapes, place) if override is not None else plan
+            override = way(other, location)
+            after = plan_of(other, shapes, location) if override is not None else plan
             before, now = plan.peak_bytes, after.bytes_in(plan.fullest)
             keeps_cache = after.cache_tokens >= min(plan.cache_tokens, plan.longest_row)
             if override is not None and now < 0.995 * before and keeps_cache:
@@ -66,28 +66,28 @@ def advice(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> Ad
     return Advice(list(found.values()), config, plan)
 
 
-def _recompute(config: Config, place: Place) -> str | None:
-    if recomputes(config.model.gradient_checkpointing, place.torch_device):
+def _recompute(config: Config, location: Location) -> str | None:
+    if recomputes(config.model.gradient_checkpointing, location.torch_device):
         return None
     config.model.gradient_checkpointing = "true"
     return "model.gradient_checkpointing=true"
 
 
-def _utilization(config: Config, place: Place) -> str | None:
+def _utilization(config: Config, location: Location) -> str | None:
     lower = round(config.rollout.gpu_memory_utilization - UTILIZATION_STEP, 2)
-    if not place.is_gpu or lower < MIN_UTILIZATION:
+    if not location.is_gpu or lower < MIN_UTILIZATION:
         return None
     config.rollout.gpu_memory_utilization = lower
     return f"rollout.gpu_memory_utilization={lower}"
 
 
 def _micro_batch(section: str) -> Way:
-    def way(config: Config, place: Place) -> str | None:
+    def way(config: Config, location: Location) -> str | None:
         longest = config.data.max_prompt_length + config.data.max_response_length
         role = _learning(config, section)
         # The smallest value that "auto" resolves to.
         now = resolve_max_tokens(
-            role.max_tokens_per_micro_batch, place.torch_device, hidden_size=CPU_STATES, learns=True
+            role.max_tokens_per_micro_batch, location.torch_device, hidden_size=CPU_STATES, learns=True
         )
         if now // 2 < longest:
             return None
@@ -98,9 +98,9 @@ def _micro_batch(section: str) -> Way:
 
 
 def _offload_optimizer(section: str) -> Way:
-    def way(config: Config, place: Place) -> str | None:
+    def way(config: Config, location: Location) -> str | None:
         role = _learning(config, section)
-        if not place.is_gpu or role.optim.offload:
+        if not location.is_gpu or role.optim.offload:
             return None
         role.optim.offload = True
         return f"{section}.optim.offload=true"
@@ -109,9 +109,9 @@ def _offload_optimizer(section: str) -> Way:
 
 
 def _offload_params(section: str) -> Way:
-    def way(config: Config, place: Place) -> str | None:
+    def way(config: Config, location: Location) -> str | None:
         fsdp = config.ref.fsdp if section == "ref" else _learning(config, section).fsdp
-        if not place.is_gpu or fsdp.offload_params or (section == "ref" and config.ref_is_actor):
+        if not location.is_gpu or fsdp.offload_params or (section == "ref" and config.ref_is_actor):
             return None
         fsdp.offload_params = True
         return f"{section}.fsdp.offload_params=true"

@@ -8,14 +8,14 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import GIB
-from verl_like.plan.location import place_of
+from verl_like.plan.location import location_of
 from verl_like.plan.memory import Parts
-from verl_like.plan.run_plan import RunPlan, made, shapes_of
+from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
 from verl_like.plan.tables import host_shortage, line, shortage
 
 log = logging.getLogger(__name__)
 
-# Estimates, which may be too high; a run is refused only for the other parts, which are exact.
+# Estimates, which may be too high. A run is refused only because of the other parts, which are exact.
 ESTIMATED = ("fixed", "activations", "logits", "engine's steps", "buckets", "allocator")
 
 
@@ -30,29 +30,29 @@ def check_memory(config: Config) -> RunPlan | None:
     Raises:
         Refused: the message names the stage, its memory and the changes that help.
     """
-    place = place_of(config, is_timed=False)
-    if place is None:
+    location = location_of(config, is_timed=False)
+    if location is None:
         return None
     shapes = shapes_of(config)
-    plan = made(config, shapes, place)
+    plan = plan_of(config, shapes, location)
     if not plan.holds_a_row:  # only a warning: the engine's working memory is an estimate
         log.warning("%s", shortage(plan))
     if not plan.fits_host:
         log.warning("%s", host_shortage(plan))
-    if plan.peak_bytes <= plan.room_bytes:
+    if plan.peak_bytes <= plan.usable_bytes:
         return plan
-    total = place.device.memory_gib * GIB
-    remedy = "; ".join(map(line, advice(config, shapes, place).changes)) or "more or larger devices"
-    whose = "each GPU" if place.is_gpu else f"each of {place.ranks_per_node} workers on this machine"
+    total = location.device.memory_gib * GIB
+    remedy = "; ".join(map(line, advice(config, shapes, location).changes)) or "use more or larger devices"
+    owner = "each GPU" if location.is_gpu else f"each of {location.ranks_per_node} workers on this machine"
     stage, parts = max(plan.stages.items(), key=lambda item: certain(item[1]))
     if certain(parts) > total:
-        found_there = f"stage {stage} needs {certain(parts) / GIB:.1f} GiB for {named_parts(parts)} on each rank"
-        refuse([f"{found_there}, but {whose} has {total / GIB:.1f}. Change: {remedy}. See `verl-like plan`."])
+        needed = f"stage {stage} needs {certain(parts) / GIB:.1f} GiB for {named_parts(parts)} on each rank"
+        refuse([f"{needed}, but {owner} has {total / GIB:.1f}. Change: {remedy}. See `verl-like plan`."])
     log.warning(
-        "stage %s is planned to take %.1f GiB on each rank; %s has %.1f. Change: %s. See `verl-like plan`.",
+        "stage %s is estimated to need %.1f GiB on each rank, but %s has %.1f. Change: %s. See `verl-like plan`.",
         plan.fullest,
         plan.peak_bytes / GIB,
-        whose,
+        owner,
         total / GIB,
         remedy,
     )

@@ -12,8 +12,8 @@ from verl_like.checks.paths import missing_folder
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
-from verl_like.plan.location import place_of, place_on
-from verl_like.plan.run_plan import made, shapes_of
+from verl_like.plan.location import location_of, location_on
+from verl_like.plan.run_plan import plan_of, shapes_of
 from verl_like.plan.tables import text
 
 
@@ -28,11 +28,11 @@ def plan_text(config: Config, *, device: str, response_tokens: float | None) -> 
         Refused: no machine of this kind can run the configuration, or models do not exist.
         ValueError: the device is unknown.
     """
-    place = place_on(config, device) if device else place_of(config, is_timed=True)
-    if place is None:
+    location = location_on(config, device) if device else location_of(config, is_timed=True)
+    if location is None:
         raise ValueError(
-            "the devices of this run are not known here: a cluster is joined (cluster.address), or the GPUs' driver "
-            "does not tell. Say what they are: --device H100, with cluster.num_nodes and cluster.workers_per_node."
+            "the devices of this run are unknown: it joins a cluster (cluster.address), or the GPU driver does not "
+            "report them. Name them, e.g. --device H100, and set cluster.num_nodes and cluster.workers_per_node."
         )
     longest = config.data.max_response_length
     if response_tokens is not None and not 0 < response_tokens <= longest:
@@ -40,7 +40,7 @@ def plan_text(config: Config, *, device: str, response_tokens: float | None) -> 
             f"--response-tokens is {response_tokens:g}, expected a number above 0, at most data.max_response_length="
             f"{longest}."
         )
-    gpus = Gpus(place.ranks) if device else gpus_here()
+    gpus = Gpus(location.ranks) if device else gpus_here()
     if device and config.cluster.num_nodes > 1 and not config.cluster.address:  # no cluster is joined for a plan
         config = replace(config, cluster=replace(config.cluster, address="auto"))
     refuse(
@@ -54,5 +54,5 @@ def plan_text(config: Config, *, device: str, response_tokens: float | None) -> 
     missing = (missing_folder(name, path, needs_file="config.json", prepare_command=command) for name, path in models)
     refuse(problem for problem in missing if problem)
     shapes = shapes_of(config)
-    plan = made(config, shapes, place, response_tokens=response_tokens)
-    return text(plan, advice(config, shapes, place)), plan.fits
+    plan = plan_of(config, shapes, location, response_tokens=response_tokens)
+    return text(plan, advice(config, shapes, location)), plan.fits

@@ -60,7 +60,7 @@ def named(name: str) -> Device:
     """
     device = known(name)
     if device is None:
-        raise ValueError(f"no device {name!r} is known. Known are {', '.join(DEVICES)}.")
+        raise ValueError(f"{name!r} is not in the table of devices, expected one of {', '.join(DEVICES)}.")
     return device
 
 

@@ -11,10 +11,10 @@ from verl_like.config.schema import Config
 from verl_like.machine.cores import usable_cores
 from verl_like.machine.probes import memory_gib
 from verl_like.plan.devices import GIB, Device, known, named, this_cpu
-from verl_like.plan.stages import Place
+from verl_like.plan.stages import Location
 
 
-def place_of(config: Config, *, is_timed: bool) -> Place | None:
+def location_of(config: Config, *, is_timed: bool) -> Location | None:
     """Return the location of a run on this machine, or None if its devices are unknown.
 
     They are unknown on a joined cluster, and if the GPUs' driver does not report their memory.
@@ -34,17 +34,17 @@ def place_of(config: Config, *, is_timed: bool) -> Place | None:
         device = this_cpu(memory, num_threads=threads) if is_timed else _untimed(memory)
     if device is None:
         return None
-    return Place(device=device, ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node, threads=threads)
+    return Location(device=device, ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node, threads=threads)
 
 
-def place_on(config: Config, name: str) -> Place:
+def location_on(config: Config, name: str) -> Location:
     """Return the location of a run on devices of the table, with ``cluster.workers_per_node`` of them per node.
 
     Raises:
         ValueError: the device is not in the table.
     """
     per_node = config.cluster.workers_per_node or 1
-    return Place(device=named(name), ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node)
+    return Location(device=named(name), ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node)
 
 
 def _untimed(memory: float, *, name: str = "cpu", kind: str = "cpu") -> Device:

@@ -134,7 +134,7 @@ class Sharded:
         return self._with_layers(max(1 + ahead, kept_layers(self.fsdp, self.shape.num_layers)))
 
     @property
-    def _behind_layers(self) -> float:
+    def _between_layers(self) -> float:
         """Bytes gathered between the layers' forward and backward passes."""
         return self._with_layers(kept_layers(self.fsdp, self.shape.num_layers))
 
@@ -194,7 +194,7 @@ class Sharded:
         stays = self.is_reduced_once and run.count > 1  # gathered parameters stay until the last pass
         end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
         working = layer * (1 + self._transient)
-        yield {"gathered": self._behind_layers, "gradients": before, "activations": held, "logits": self.logits(run)}
+        yield {"gathered": self._between_layers, "gradients": before, "activations": held, "logits": self.logits(run)}
         yield {"gathered": self.gathered, "gradients": before + own, "activations": held + working - layer}
         yield {"gathered": self.gathered, "gradients": before + reduced, "activations": held - layer}
         yield {"gathered": end, "gradients": after + own, "activations": working}
@@ -224,7 +224,7 @@ class Sharded:
         states = 2.0 * run.tokens * self.shape.hidden_size * self.itemsize
         logits = self.logits(run.without_backward())
         inside: Parts = {"gathered": self.gathered, "activations": states + layer}
-        behind: Parts = {"gathered": self._behind_layers, "activations": states, "logits": logits}
+        behind: Parts = {"gathered": self._between_layers, "activations": states, "logits": logits}
         return max(inside, behind, key=lambda parts: sum(parts.values()))
 
     def logits(self, run: Pass) -> float:

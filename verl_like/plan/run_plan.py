@@ -11,11 +11,13 @@ from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
 from verl_like.plan.seconds import BACKWARD, stage_seconds
 from verl_like.plan.shape import ModelShape, model_shape
-from verl_like.plan.stages import Place, engine_of, roles_of, stage_parts
+from verl_like.plan.stages import Location, engine_of, roles_of, stage_parts
 
-# Host memory of a worker with libraries, the driver, a scorer. Assumed; runs measure the first (memory/baseline_gib).
+# Host memory of a worker with libraries, the driver, a scorer, a process of an environment and the one that forks them.
+# Assumed; runs measure the first (memory/baseline_gib).
 WORKER_BYTES, GPU_WORKER_BYTES, DRIVER_BYTES, SCORER_BYTES = 0.8 * GIB, 4.0 * GIB, 1.2 * GIB, 0.3 * GIB
-ROOM_SHARE = 0.94  # of an accelerator's memory that a plan may fill; the rest is for fragmentation
+ENVIRONMENT_BYTES, NURSERY_BYTES = 5 * 2**20, 50 * 2**20
+USABLE_FRAC = 0.94  # of an accelerator's memory that a plan may fill; the rest is for fragmentation
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # float32 masters and two moments
 COLUMN_BYTES = 4  # per token
 
@@ -32,7 +34,7 @@ class RunPlan:
         disk: part -> bytes of the files that the run keeps.
     """
 
-    place: Place
+    location: Location
     shapes: Mapping[str, ModelShape]
     cut_roles: frozenset[str]
     stages: Mapping[str, Parts]
@@ -56,9 +58,9 @@ class RunPlan:
         return self.bytes_in(self.fullest)
 
     @property
-    def room_bytes(self) -> float:
+    def usable_bytes(self) -> float:
         """Usable bytes of an accelerator, or of a CPU worker's share of the machine."""
-        return ROOM_SHARE * self.place.device.memory_gib * GIB
+        return USABLE_FRAC * self.location.device.memory_gib * GIB
 
     @property
     def holds_a_row(self) -> bool:
@@ -74,20 +76,20 @@ class RunPlan:
             tokens: tokens in forward passes, of all ranks together.
             row_tokens: mean length of a row; its tokens attend to half of it on average.
         """
-        if not self.place.is_gpu:
+        if not self.location.is_gpu:
             return None
         flops = (1 + BACKWARD) * tokens * self.shapes["actor"].flops_per_token(row_tokens / 2)
-        return flops / (seconds * self.place.ranks * self.place.device.tflops * 1e12)
+        return flops / (seconds * self.location.ranks * self.location.device.tflops * 1e12)
 
     @property
     def fits(self) -> bool:
-        return self.peak_bytes <= self.room_bytes and self.holds_a_row and self.fits_host
+        return self.peak_bytes <= self.usable_bytes and self.holds_a_row and self.fits_host
 
     @property
     def fits_host(self) -> bool:
         """Whether a machine without GPUs has memory for all processes; true on GPUs, where it is unknown."""
-        memory = self.place.device.memory_gib * self.place.ranks_per_node * GIB
-        return self.place.is_gpu or sum(self.host.values()) <= memory
+        memory = self.location.device.memory_gib * self.location.ranks_per_node * GIB
+        return self.location.is_gpu or sum(self.host.values()) <= memory
 
 
 def shapes_of(config: Config) -> dict[str, ModelShape]:
@@ -110,8 +112,8 @@ def shapes_of(config: Config) -> dict[str, ModelShape]:
     return shapes
 
 
-def made(
-    config: Config, shapes: Mapping[str, ModelShape], place: Place, *, response_tokens: float | None = None
+def plan_of(
+    config: Config, shapes: Mapping[str, ModelShape], location: Location, *, response_tokens: float | None = None
 ) -> RunPlan:
     """Return the plan of a run.
 
@@ -120,18 +122,20 @@ def made(
         response_tokens: mean length of a response, for the seconds; default is half of the longest.
     """
     tokens = config.data.max_response_length / 2 if response_tokens is None else response_tokens
-    engine = engine_of(config, shapes["actor"], place)
+    engine = engine_of(config, shapes["actor"], location)
     kv_bytes = engine.itemsize * shapes["actor"].kv_elements_per_token / config.rollout.tensor_parallel_size
-    stages = stage_parts(config, shapes, place)
+    stages = stage_parts(config, shapes, location)
     longest = config.data.max_prompt_length + config.data.max_response_length
     return RunPlan(
-        place=place,
+        location=location,
         shapes=shapes,
-        cut_roles=frozenset(role.name for role in roles_of(config, shapes, place) if role.sharded.is_cut),
+        cut_roles=frozenset(role.name for role in roles_of(config, shapes, location) if role.sharded.is_cut),
         stages=stages,
-        seconds=stage_seconds(config, shapes, place, response_tokens=tokens),
+        seconds=stage_seconds(config, shapes, location, response_tokens=tokens),
         response_tokens=tokens,
-        host=_host(config, shapes, place, worker_bytes=0.0 if place.is_gpu else max(map(_total, stages.values()))),
+        host=_host(
+            config, shapes, location, worker_bytes=0.0 if location.is_gpu else max(map(_total, stages.values()))
+        ),
         disk=_disk(config, shapes),
         cache_tokens=engine.cache / kv_bytes,
         longest_row=longest if config.rollout.backend == "vllm" else 0,
@@ -142,22 +146,33 @@ def _total(parts: Parts) -> float:
     return sum(parts.values())
 
 
-def _host(config: Config, shapes: Mapping[str, ModelShape], place: Place, *, worker_bytes: float) -> Parts:
+def _host(config: Config, shapes: Mapping[str, ModelShape], location: Location, *, worker_bytes: float) -> Parts:
     """Return {part: bytes} of host memory on the node with the driver, the scorers and the batch."""
-    workers, roles = place.ranks_per_node, roles_of(config, shapes, place)
+    workers, roles = location.ranks_per_node, roles_of(config, shapes, location)
     copied = sum(role.sharded.learning for role in roles) if config.trainer.async_save else 0.0
-    offloaded = sum(role.host_bytes for role in roles) if place.is_gpu else 0.0
+    offloaded = sum(role.host_bytes for role in roles) if location.is_gpu else 0.0
     num_rows = config.data.train_batch_size * config.rollout.n
     row = config.data.max_prompt_length + config.data.max_response_length * (len(step_columns(config)) - 1)
     parts = {
-        place.workers: workers * (GPU_WORKER_BYTES if place.is_gpu else WORKER_BYTES),
+        location.workers: workers * (GPU_WORKER_BYTES if location.is_gpu else WORKER_BYTES),
         "offloaded": workers * offloaded,
         "copies for a checkpoint": workers * copied,
         "models and engines": workers * worker_bytes,
         "driver and scorers": DRIVER_BYTES + SCORER_BYTES * config.reward.num_workers,
+        "environments": _environments(config, location),
         "a batch": float(num_rows * row * COLUMN_BYTES),
     }
     return {name: value for name, value in parts.items() if value}
+
+
+def _environments(config: Config, location: Location) -> float:
+    """Return the bytes of all processes of environments on a node, in addition to what the user's code allocates."""
+    if not config.environment.is_used:
+        return 0.0
+    engines = max(location.ranks_per_node // config.rollout.tensor_parallel_size, 1)
+    episodes = config.data.train_batch_size * config.rollout.n
+    processes = min(config.environment.max_processes, config.rollout.max_num_seqs, -(-episodes // engines))
+    return float(engines * (NURSERY_BYTES + processes * ENVIRONMENT_BYTES))
 
 
 def _disk(config: Config, shapes: Mapping[str, ModelShape]) -> Parts:

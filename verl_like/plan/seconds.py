@@ -13,7 +13,7 @@ from verl_like.config.schema import Config
 from verl_like.ops.tiles import FLOAT32
 from verl_like.plan.devices import COMPUTE_SHARE, LINK_SHARE, MEMORY_SHARE, Device
 from verl_like.plan.shape import ModelShape
-from verl_like.plan.stages import Place, Role, engine_of, roles_of
+from verl_like.plan.stages import Location, Role, engine_of, roles_of
 
 # Overhead of an engine step: scheduling, sampling, launching. Assumed.
 STEP_S = 2e-3
@@ -23,20 +23,20 @@ HOST_STEP = 7
 
 
 def stage_seconds(
-    config: Config, shapes: Mapping[str, ModelShape], place: Place, *, response_tokens: float
+    config: Config, shapes: Mapping[str, ModelShape], location: Location, *, response_tokens: float
 ) -> dict[str, float]:
     """Return {stage: seconds} of a step, with responses of this mean length."""
-    roles = {role.name: role for role in roles_of(config, shapes, place)}
+    roles = {role.name: role for role in roles_of(config, shapes, location)}
     wanted = needs(config)
     tokens = config.data.max_prompt_length + response_tokens
-    rows = config.data.train_batch_size * config.rollout.n / place.ranks
-    seconds = {"rollout": _rollout_s(config, shapes["actor"], place, response_tokens)}
+    rows = config.data.train_batch_size * config.rollout.n / location.ranks
+    seconds = {"rollout": _rollout_s(config, shapes["actor"], location, response_tokens)}
 
     def passes_s(name: str, epochs: int = 0) -> float:
         """Return the seconds of ``epochs`` updates over all rows, or of one forward pass if ``epochs`` is 0."""
         prompt = config.data.max_prompt_length / roles[name].run.rows_per_prompt
         num_tokens = max(epochs, 1) * rows * (prompt + response_tokens)
-        return _passes_s(roles[name], place, num_tokens, tokens, learns=epochs > 0)
+        return _passes_s(roles[name], location, num_tokens, tokens, learns=epochs > 0)
 
     if wanted.reward_model:
         seconds["reward model"] = passes_s("reward model")
@@ -48,14 +48,14 @@ def stage_seconds(
         seconds["values"] = passes_s("critic")
         seconds["update_critic"] = passes_s("critic", config.critic.epochs)
     seconds["update_actor"] = passes_s("actor", config.actor.epochs)
-    seconds["sync"] = _sync_s(config, shapes["actor"], place)
+    seconds["sync"] = _sync_s(config, shapes["actor"], location)
     return seconds
 
 
-def _link_bytes_per_s(place: Place, ranks: int) -> float:
+def _link_bytes_per_s(location: Location, ranks: int) -> float:
     """Return the rate of collectives over ``ranks`` neighbouring ranks, in bytes/s: that of the slowest link."""
-    device = place.device
-    rate = device.peer_gb_s if ranks <= place.ranks_per_node else min(device.peer_gb_s, device.node_gb_s)
+    device = location.device
+    rate = device.peer_gb_s if ranks <= location.ranks_per_node else min(device.peer_gb_s, device.node_gb_s)
     return rate * 1e9 * LINK_SHARE
 
 
@@ -63,12 +63,12 @@ def _flops(device: Device) -> float:
     return device.tflops * 1e12 * COMPUTE_SHARE
 
 
-def _rollout_s(config: Config, shape: ModelShape, place: Place, response_tokens: float) -> float:
+def _rollout_s(config: Config, shape: ModelShape, location: Location, response_tokens: float) -> float:
     """Return the seconds of the rollout: one prefill per group, then steps that read all weights, keys and values."""
-    rollout, device = config.rollout, place.device
+    rollout, device = config.rollout, location.device
     size = rollout.tensor_parallel_size
-    engine = engine_of(config, shape, place)
-    rows = config.data.train_batch_size * rollout.n * size / place.ranks
+    engine = engine_of(config, shape, location)
+    rows = config.data.train_batch_size * rollout.n * size / location.ranks
     tokens = config.data.max_prompt_length + response_tokens
     kv_bytes = engine.itemsize * shape.kv_elements_per_token / size
     at_once = max(min(rollout.max_num_seqs, rows, engine.cache / (kv_bytes * tokens)), 1.0)
@@ -84,33 +84,33 @@ def _rollout_s(config: Config, shape: ModelShape, place: Place, response_tokens:
     return prompts_s + ceil(rows / at_once) * response_tokens * (step_s + STEP_S)
 
 
-def _passes_s(role: Role, place: Place, num_tokens: float, row_tokens: float, *, learns: bool) -> float:
+def _passes_s(role: Role, location: Location, num_tokens: float, row_tokens: float, *, learns: bool) -> float:
     """Return the seconds of passes over ``num_tokens``; gathers run in parallel, so the longer of both counts."""
     sharded, shape, itemsize = role.sharded, role.sharded.shape, role.sharded.itemsize
     backward = BACKWARD / 2 if sharded.has_adapters else BACKWARD  # without the products for weight gradients
     forwards = 1 + (backward + RECOMPUTATION * role.run.recomputes if learns else 0)
-    compute_s = forwards * num_tokens * shape.flops_per_token(row_tokens / 2) / _flops(place.device)
+    compute_s = forwards * num_tokens * shape.flops_per_token(row_tokens / 2) / _flops(location.device)
     num_passes = ceil(num_tokens / max(role.run.tokens, 1))
     # Weights are gathered once or twice in a shard group; gradients are reduced over all ranks in float32.
-    gathered = itemsize * (1 + learns) * shape.num_parameters / _link_bytes_per_s(place, sharded.ranks)
-    reduced = FLOAT32 * sharded.num_learning * learns / _link_bytes_per_s(place, place.ranks)
-    link_s = num_passes * (gathered * (sharded.ranks > 1) + reduced) if place.ranks > 1 else 0.0
-    host = place.device.host_gb_s * 1e9 * LINK_SHARE
+    gathered = itemsize * (1 + learns) * shape.num_parameters / _link_bytes_per_s(location, sharded.ranks)
+    reduced = FLOAT32 * sharded.num_learning * learns / _link_bytes_per_s(location, location.ranks)
+    link_s = num_passes * (gathered * (sharded.ranks > 1) + reduced) if location.ranks > 1 else 0.0
+    host = location.device.host_gb_s * 1e9 * LINK_SHARE
     if sharded.is_on_host:  # copies for passes overlap with them; copies of gradients and the step do not
         streamed_s = num_passes * (1 + learns) * sharded.weights / host
         return max(compute_s, link_s, streamed_s) + learns * (sharded.gradients + HOST_STEP * sharded.weights) / host
-    return max(compute_s, link_s) + 2 * _moved(role, place, learns=learns) / host
+    return max(compute_s, link_s) + 2 * _moved(role, location, learns=learns) / host
 
 
-def _moved(role: Role, place: Place, *, learns: bool) -> float:
+def _moved(role: Role, location: Location, *, learns: bool) -> float:
     """Return the bytes that a stage copies from host memory and back, each way."""
-    moments = learns and role.optim is not None and role.optim.offload and place.is_gpu
+    moments = learns and role.optim is not None and role.optim.offload and location.is_gpu
     return role.sharded.weights * role.is_offloaded + role.sharded.optimizer * moments
 
 
-def _sync_s(config: Config, shape: ModelShape, place: Place) -> float:
+def _sync_s(config: Config, shape: ModelShape, location: Location) -> float:
     """Return the seconds of a sync: every rank gathers all weights, and the engine copies its part."""
-    engine = engine_of(config, shape, place)
+    engine = engine_of(config, shape, location)
     whole = engine.weights * config.rollout.tensor_parallel_size
-    gather_s = whole / _link_bytes_per_s(place, place.ranks) if place.ranks > 1 else 0.0
-    return gather_s + 3 * whole / (place.device.memory_gb_s * 1e9 * MEMORY_SHARE)
+    gather_s = whole / _link_bytes_per_s(location, location.ranks) if location.ranks > 1 else 0.0
+    return gather_s + 3 * whole / (location.device.memory_gb_s * 1e9 * MEMORY_SHARE)

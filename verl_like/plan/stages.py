@@ -29,7 +29,7 @@ Section = ActorConfig | CriticConfig | RefConfig | RewardModelConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Location:
     """Location of the workers: ``ranks`` in all, ``ranks_per_node`` per node; each has ``threads`` threads on CPU."""
 
     device: Device
@@ -96,48 +96,55 @@ class Role:
         return max(passes, step | self.moments, key=lambda parts: sum(parts.values()))
 
 
-def roles_of(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> list[Role]:
+def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> list[Role]:
     """Return the models of a run, in the order in which they are built."""
     wanted = needs(config)
-    made = [_role("actor", config, config.actor, shapes["actor"], place, optim=config.actor.optim)]
+    made = [_role("actor", config, config.actor, shapes["actor"], location, optim=config.actor.optim)]
     if wanted.ref and not config.ref_is_actor:
-        made.append(_role("ref", config, config.ref, shapes["ref"], place))
+        made.append(_role("ref", config, config.ref, shapes["ref"], location))
     if wanted.critic:
-        made.append(_role("critic", config, config.critic, shapes["critic"], place, optim=config.critic.optim))
+        made.append(_role("critic", config, config.critic, shapes["critic"], location, optim=config.critic.optim))
     if wanted.reward_model:
-        made.append(_role("reward model", config, config.reward.model, shapes["reward model"], place))
+        made.append(_role("reward model", config, config.reward.model, shapes["reward model"], location))
     return made
 
 
 def _role(
-    name: str, config: Config, section: Section, shape: ModelShape, place: Place, optim: OptimConfig | None = None
+    name: str, config: Config, section: Section, shape: ModelShape, location: Location, optim: OptimConfig | None = None
 ) -> Role:
-    fsdp, dtype = section.fsdp, resolve_dtype(section.fsdp.param_dtype, place.torch_device)
+    fsdp, dtype = section.fsdp, resolve_dtype(section.fsdp.param_dtype, location.torch_device)
     sharded = Sharded(
         shape=shape,
-        ranks=ranks_per_shard_group(fsdp, place.ranks),
+        ranks=ranks_per_shard_group(fsdp, location.ranks),
         itemsize=dtype.itemsize,
-        is_gpu=place.is_gpu,
+        is_gpu=location.is_gpu,
         fsdp=fsdp,
         is_frozen=optim is None,
         has_adapters=optim is not None and bool(config.model.lora.rank),
         is_cut=is_cut(
-            fsdp, device=place.torch_device, dtype=dtype, is_frozen=optim is None, num_parameters=shape.num_parameters
+            fsdp,
+            device=location.torch_device,
+            dtype=dtype,
+            is_frozen=optim is None,
+            num_parameters=shape.num_parameters,
         ),
     )
     prompts = (
         section.mini_batch_size if isinstance(section, ActorConfig | CriticConfig) else config.data.train_batch_size
     )
     size = 1 if isinstance(section, RewardModelConfig) else section.sequence_parallel_size  # ranks that share tokens
-    rows = ceil(prompts * config.rollout.n * size / place.ranks)
+    rows = ceil(prompts * config.rollout.n * size / location.ranks)
     max_tokens = size * resolve_max_tokens(
-        section.max_tokens_per_micro_batch, place.torch_device, hidden_size=shape.hidden_size, learns=optim is not None
+        section.max_tokens_per_micro_batch,
+        location.torch_device,
+        hidden_size=shape.hidden_size,
+        learns=optim is not None,
     )
     rows_per_prompt = _rows_per_prompt(config, max_tokens)
     prompt, response = config.data.max_prompt_length, config.data.max_response_length
-    units, room = divmod(max_tokens, prompt + rows_per_prompt * response)
+    units, remaining = divmod(max_tokens, prompt + rows_per_prompt * response)
     # The remaining tokens take part of a group.
-    fitting = max(units * rows_per_prompt + max((room - prompt) // response, 0), 1)
+    fitting = max(units * rows_per_prompt + max((remaining - prompt) // response, 0), 1)
     rows_per_pass = min(fitting, rows)
     has_logits = name in ("actor", "ref")
     run = Pass(
@@ -148,9 +155,9 @@ def _role(
         shared_keys=rows_per_pass * (prompt + response) // size if rows_per_prompt > 1 else 0,
         logits_budget=config.actor.log_prob_chunk_mib * 2**20 if has_logits else 0,
         learns=optim is not None,
-        recomputes=recomputes(config.model.gradient_checkpointing, place.torch_device),
+        recomputes=recomputes(config.model.gradient_checkpointing, location.torch_device),
     )
-    return Role(name=name, sharded=sharded, run=run, optim=optim, is_offloaded=place.is_gpu and fsdp.offload_params)
+    return Role(name=name, sharded=sharded, run=run, optim=optim, is_offloaded=location.is_gpu and fsdp.offload_params)
 
 
 def _rows_per_prompt(config: Config, max_tokens: int) -> int:
@@ -178,21 +185,21 @@ class Engine:
         return {"engine weights": self.weights, "KV cache": self.cache, "engine's steps": self.working}
 
 
-def engine_of(config: Config, shape: ModelShape, place: Place) -> Engine:
+def engine_of(config: Config, shape: ModelShape, location: Location) -> Engine:
     """Return the memory of a rank's engine.
 
     On GPU, the cache gets the rest of the engine's share; on CPU, it has a configured size.
     """
     rollout = config.rollout
-    itemsize = resolve_dtype(rollout.dtype, place.torch_device).itemsize
+    itemsize = resolve_dtype(rollout.dtype, location.torch_device).itemsize
     weights = itemsize * shape.num_parameters / rollout.tensor_parallel_size
     longest = config.data.max_prompt_length + config.data.max_response_length
     step_tokens = min(rollout.max_num_batched_tokens, rollout.max_num_seqs * longest)
     layer = step_tokens * layer_bytes_per_token(shape, itemsize) / 2
     logits = 4 * 4 * min(rollout.max_num_seqs, step_tokens) * shape.vocab_size
     working = layer / rollout.tensor_parallel_size + logits
-    if place.is_gpu:
-        claim = rollout.gpu_memory_utilization * place.device.memory_gib * GIB
+    if location.is_gpu:
+        claim = rollout.gpu_memory_utilization * location.device.memory_gib * GIB
         cache = max(claim - weights - working - GPU_FIXED_BYTES, 0.0)
     else:
         cache = rollout.kv_cache_memory_gib * GIB
@@ -200,19 +207,19 @@ def engine_of(config: Config, shape: ModelShape, place: Place) -> Engine:
     return Engine(itemsize=itemsize, weights=weights, cache=cache, working=working, claim=claim)
 
 
-def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) -> dict[str, Parts]:
+def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> dict[str, Parts]:
     """Return {stage: {part: bytes}} of a step on the fullest rank."""
-    roles = {role.name: role for role in roles_of(config, shapes, place)}
-    engine = engine_of(config, shapes["actor"], place)
-    always: Parts = {"fixed": GPU_FIXED_BYTES if place.is_gpu else CPU_FIXED_BYTES}
+    roles = {role.name: role for role in roles_of(config, shapes, location)}
+    engine = engine_of(config, shapes["actor"], location)
+    always: Parts = {"fixed": GPU_FIXED_BYTES if location.is_gpu else CPU_FIXED_BYTES}
     for role in roles.values():
         always |= role.resident
-    if not place.is_gpu:  # engines do not sleep on CPU
+    if not location.is_gpu:  # engines do not sleep on CPU
         always |= {"engine weights": engine.weights, "KV cache": engine.cache}
     tensor = engine.itemsize * shapes["actor"].largest_tensor
     whole = engine.itemsize * shapes["actor"].num_parameters
     buckets = 2.0 * min(config.rollout.sync_bucket_mib * MIB, whole)
-    if not place.is_gpu:  # shared by the ranks and kept between stages
+    if not location.is_gpu:  # shared by the ranks and kept between stages
         always["buckets"] = buckets
     stages = {"rollout": always | engine.parts}
     wanted = needs(config)
@@ -227,7 +234,7 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], place: Place) 
         stages["update_critic"] = always | roles["critic"].update
     stages["update_actor"] = always | roles["actor"].update
     stages["sync"] = always | roles["actor"].weights | {"engine weights": engine.weights, "buckets": buckets + tensor}
-    if not place.is_gpu:
+    if not location.is_gpu:
         for parts in stages.values():
             parts["allocator"] = ALLOCATOR_SHARE * (sum(parts.values()) - CPU_FIXED_BYTES)
     return stages

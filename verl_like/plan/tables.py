@@ -16,16 +16,16 @@ def text(plan: RunPlan, advice: Advice) -> str:
     Args:
         advice: the advice for this plan.
     """
-    return "\n".join([*_head(plan), "", *_stages(plan), "", *_rest(plan), "", *_verdict(plan, advice)])
+    return "\n".join([*_head(plan), "", *_stages(plan), "", *_rest(plan), "", *_conclusion(plan, advice)])
 
 
 def _head(plan: RunPlan) -> Iterator[str]:
-    place = plan.place
-    nodes = place.ranks // place.ranks_per_node
-    where = f"{nodes} nodes of {place.workers}" if nodes > 1 else place.workers
-    if place.threads:
-        where += f" of {place.threads} thread{'s' * (place.threads > 1)}"
-    yield f"{where}, {place.device.name}, {place.device.memory_gib:.1f} GiB each"
+    location = plan.location
+    nodes = location.ranks // location.ranks_per_node
+    where = f"{nodes} nodes of {location.workers}" if nodes > 1 else location.workers
+    if location.threads:
+        where += f" of {location.threads} thread{'s' * (location.threads > 1)}"
+    yield f"{where}, {location.device.name}, {location.device.memory_gib:.1f} GiB each"
     for role, shape in plan.shapes.items():
         whole = "" if role in plan.cut_roles else ", whole on each worker"
         adapters = f", {count(shape.num_adapter_parameters)} in adapters" if shape.num_adapter_parameters else ""
@@ -52,44 +52,44 @@ def _rest(plan: RunPlan) -> Iterator[str]:
         step_s = _seconds(sum(plan.seconds.values()))
         yield f"a step: {step_s} s with responses of {plan.response_tokens:.0f} tokens (to a factor of two)"
     else:
-        yield f"a step: not known, since {plan.place.device.name} is not in the table of devices"
+        yield f"a step: unknown, because {plan.location.device.name} is not in the table of devices"
     yield f"engine's cache: {plan.cache_tokens:,.0f} tokens"
     yield f"host memory of a node: {_sum(plan.host)}"
     yield f"disk: {_sum(plan.disk, total=False)}"
 
 
-def _verdict(plan: RunPlan, advice: Advice) -> Iterator[str]:
+def _conclusion(plan: RunPlan, advice: Advice) -> Iterator[str]:
     if not plan.holds_a_row:
         yield shortage(plan)
     if not plan.fits_host:
         yield host_shortage(plan)
-    if plan.peak_bytes <= plan.room_bytes:
-        yield from [f"It fits: the most is {_gib(plan.peak_bytes)} GiB, in {plan.fullest}."] * plan.fits
+    if plan.peak_bytes <= plan.usable_bytes:
+        yield from [f"It fits: the peak is {_gib(plan.peak_bytes)} GiB, in {plan.fullest}."] * plan.fits
         return
-    yield f"It does not fit: {plan.fullest} takes {_gib(plan.peak_bytes)} of the {_gib(plan.room_bytes)} GiB there are."
+    yield f"It does not fit: {plan.fullest} takes {_gib(plan.peak_bytes)} of {_gib(plan.usable_bytes)} usable GiB."
     if advice.changes:
-        yield "To change, in this order:"
+        yield "Change, in this order:"
     yield from (f"  {line(change)}" for change in advice.changes)
     after = advice.plan
-    if after.peak_bytes > after.room_bytes:
-        yield f"Even so {after.fullest} takes {_gib(after.peak_bytes)} GiB: more or larger accelerators are needed."
+    if after.peak_bytes > after.usable_bytes:
+        yield f"Even then {after.fullest} takes {_gib(after.peak_bytes)} GiB: more or larger accelerators are needed."
 
 
 def shortage(plan: RunPlan) -> str:
     """Return the problem of an engine whose cache cannot hold one sequence."""
-    option = "rollout.gpu_memory_utilization" if plan.place.is_gpu else "rollout.kv_cache_memory_gib"
+    option = "rollout.gpu_memory_utilization" if plan.location.is_gpu else "rollout.kv_cache_memory_gib"
     return (
-        f"the engine's cache has room for {plan.cache_tokens:,.0f} tokens, but one sequence may have "
+        f"the engine's cache holds {plan.cache_tokens:,.0f} tokens, but one sequence may have "
         f"{plan.longest_row:,}. Raise {option}, or spread an engine over more ranks (rollout.tensor_parallel_size)."
     )
 
 
 def host_shortage(plan: RunPlan) -> str:
     """Return the problem of a machine without GPUs whose memory is too small for all processes."""
-    memory = plan.place.device.memory_gib * plan.place.ranks_per_node * GIB
+    memory = plan.location.device.memory_gib * plan.location.ranks_per_node * GIB
     return (
-        f"the processes of the run are planned to take {_gib(sum(plan.host.values()))} GiB, but this machine has "
-        f"{_gib(memory)}. Lower cluster.workers_per_node ({plan.place.ranks_per_node})."
+        f"the processes of the run are estimated to need {_gib(sum(plan.host.values()))} GiB, but this machine has "
+        f"{_gib(memory)}. Lower cluster.workers_per_node ({plan.location.ranks_per_node})."
     )
 
 
