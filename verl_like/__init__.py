@@ -1,6 +1,6 @@
 """verl_like: reinforcement learning of language models with one readable driver program.
 
-What scripts use is imported as it is asked for: ``from verl_like import config_of, train``.
+Names for scripts are imported on first use: ``from verl_like import config_of, train``.
 """
 
 from __future__ import annotations

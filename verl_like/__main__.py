@@ -1,4 +1,4 @@
-"""``python -m verl_like`` is ``verl-like``. It listens for ``kill -USR1`` before it imports what takes time."""
+"""Entry point of ``python -m verl_like``; listens for ``kill -USR1`` before the slow imports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     stacks.listen()
     try:
         from verl_like.cli import main as command

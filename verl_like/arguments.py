@@ -1,4 +1,4 @@
-"""The words behind ``verl-like``: commands, and what each of them takes."""
+"""Parse the words after ``verl-like``: commands and their arguments."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from verl_like.config.suggestion import suggestion
 COMMANDS = {
     "train": "reinforcement learning",
     "sft": "supervised training",
-    "eval": "validate the run's newest checkpoint, that of trainer.resume=PATH, or (resume=never) the model",
-    "generate": "write responses to data.val_files, of the same choice of policies as eval",
+    "eval": "validate the run's newest checkpoint, the one of trainer.resume=PATH, or (resume=never) the model",
+    "generate": "write responses to data.val_files; the policy is selected as for eval",
+    "play": "run one episode with the recipe's environment in the terminal, by the model or (--by-hand) by you",
     "rescore": "score a run's written responses with another reward function: rescore RUN reward.function=f.py:g",
     "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT], or RUN for its newest",
-    "replay": "take a step of a run again, and name the first value that comes out differently: replay RUN --step N",
-    "migrate": "make a recipe of verl's, EasyR1's or OpenRLHF's launch script or YAML file: migrate --from verl run.sh",
-    "plan": "what a run needs of memory and time, part by part, and what to change when it does not fit",
-    "config": "print the composed configuration and where each value came from",
-    "help": "what the options of a section are: help rollout, help actor.optim.lr",
-    "doctor": "say what is installed, what will be used, what is missing and how to mend it",
-    "completion": "print a script by which a shell completes commands, options and values: completion bash",
+    "replay": "repeat a step of a run and name the first value that differs: replay RUN --step N",
+    "migrate": "translate a launch script or YAML file of verl, EasyR1 or OpenRLHF: migrate --from verl run.sh",
+    "plan": "print the memory and time that each part of a run needs, and what to change if it does not fit",
+    "config": "print the composed configuration and the origin of each value",
+    "help": "describe the options of a section: help rollout, help actor.optim.lr",
+    "doctor": "report what is installed, what runs will use, what is missing and how to install it",
+    "completion": "print a script that makes a shell complete commands, options and values: completion bash",
 }
-# Those that take a recipe and overrides.
-SETTING_COMMANDS = ("train", "sft", "eval", "generate", "plan", "config")
+# Commands that take a recipe and overrides.
+SETTING_COMMANDS = ("train", "sft", "eval", "generate", "play", "plan", "config")
 SHELLS = ("bash",)
-_PROJECTS = "verl, easyr1 or openrlhf"  # in help texts, which look up no readers
+_PROJECTS = "verl, easyr1 or openrlhf"  # in help texts, which do not load the readers
 EXAMPLES = {
     "train": (
         "recipes/arithmetic/grpo.yaml actor.optim.lr=1e-5",
@@ -41,6 +42,11 @@ EXAMPLES = {
     "sft": ("recipes/arithmetic/sft.yaml trainer.total_training_steps=100", "recipes/arithmetic/sft.yaml --dry-run"),
     "eval": ("recipes/arithmetic/grpo.yaml rollout.val.n=4",),
     "generate": ("recipes/arithmetic/grpo.yaml rollout.val.temperature=1",),
+    "play": (
+        "recipes/guess_number/grpo.yaml --by-hand",
+        "recipes/guess_number/grpo.yaml --row 3 --seed 2",
+        "recipes/calculator/grpo.yaml trainer.resume=never rollout.val.temperature=0",
+    ),
     "rescore": ("outputs/arithmetic/grpo-seed1 reward.function=mine.py:score",),
     "export": ("outputs/arithmetic/grpo-seed1 my_model",),
     "replay": ("outputs/arithmetic/grpo-seed1 --step 160",),
@@ -55,7 +61,7 @@ EXAMPLES = {
     "doctor": ("--quick",),
     "completion": ("bash > ~/.verl-like.bash",),
 }
-# What one sets first; `help` tells of each section and option.
+# Options that users set first; `help` describes every section and option.
 FIRST_OPTIONS = (
     "model.path",
     "data.train_files",
@@ -72,14 +78,12 @@ FIRST_OPTIONS = (
     "trainer.experiment_name",
     "trainer.resume",
 )
-EXIT_STATUS = (
-    "exit status: 0 done, or stopped in order with all that it takes to go on; 1 failed; 2 wrong input; 130 interrupted"
-)
+EXIT_STATUS = "exit status: 0 done, or stopped cleanly and able to continue; 1 failed; 2 wrong input; 130 interrupted"
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """The command and its arguments; ends the process with status 2 and one line where they cannot be read."""
-    words, behind = _peers_apart(argv)
+    """Return the command and its arguments; end the process with status 2 and one line if they are invalid."""
+    words, foreign = _split_foreign(argv)
     parser = _parser(words[0] if {"-h", "--help"}.intersection(words) else "")
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         parser.error(f"unknown command {words[0]}{_meant(words[0])}")
@@ -88,26 +92,26 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     if unknown:
         hint = suggestion(unknown[0].partition("=")[0], flags(words[0])) or _flag_hint(words[words.index(unknown[0]) :])
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-    if rest or behind:  # argparse takes no words behind an option
-        arguments.words += [*rest, *behind]
+    if rest or foreign:  # argparse accepts no words after an option
+        arguments.words += [*rest, *foreign]
     return arguments
 
 
 def _meant(word: str) -> str:
-    """What may have been meant by a word that is no command."""
+    """Return a hint on a word that is not a command."""
     if "=" in word or word.endswith((".yaml", ".yml")):
         return f"; did you mean verl-like train {word}?"
     return suggestion(word, COMMANDS) or "; see verl-like --help."
 
 
 def _flag_hint(words: Sequence[str]) -> str:
-    """What a flag of another project is called here; the words begin with it."""
+    """Return a hint on the first word, a flag of another project."""
     value = words[1] if len(words) > 1 and not words[1].startswith("-") else ""
     return key_hint(words[0].lstrip("-").partition("=")[0], words[0].partition("=")[2] or value)
 
 
-def _peers_apart(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own words, and those of another project behind ``train --from``, which have options of their own."""
+def _split_foreign(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return our words, and those after ``train --from``, which are options of another project."""
     words = [
         part for word in argv for part in (word.split("=", 1) if word.startswith(("--from=", "--out=")) else [word])
     ]
@@ -115,25 +119,25 @@ def _peers_apart(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         return _migrating(words), []
     if words[:1] != ["train"] or "--from" not in words:
         return words, []
-    place = words.index("--from")
+    index = words.index("--from")
     own = ("--dry-run", "-h", "--help")
-    ours = [*words[place : place + 2], *(word for word in words if word in own)]
-    return ["train", *ours], [word for word in (*words[1:place], *words[place + 2 :]) if word not in own]
+    ours = [*words[index : index + 2], *(word for word in words if word in own)]
+    return ["train", *ours], [word for word in (*words[1:index], *words[index + 2 :]) if word not in own]
 
 
 def _migrating(words: Sequence[str]) -> list[str]:
-    """The words of ``migrate`` with its own options in front of the script, whose arguments may look like options."""
+    """Move the options of ``migrate`` before the script, whose arguments may look like options."""
     ours, rest = ["migrate"], list(words[1:])
     for option in ("--from", "--out"):
         if option in rest[: rest.index("--") if "--" in rest else len(rest)]:
-            place = rest.index(option)
-            ours += rest[place : place + 2]
-            del rest[place : place + 2]
+            index = rest.index(option)
+            ours += rest[index : index + 2]
+            del rest[index : index + 2]
     return [*ours, *rest]
 
 
 def _parser(asked: str) -> argparse.ArgumentParser:
-    """The parser of all commands; ``asked`` is the one whose help is wanted, which takes a while to write."""
+    """Return the parser of all commands; only ``asked``, the command whose help is printed, gets its slow epilog."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="verl-like",
@@ -144,20 +148,20 @@ def _parser(asked: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"verl-like {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
-        epilog = _told_below(name) if name == asked else None
+        epilog = _epilog(name) if name == asked else None
         command = commands.add_parser(name, help=what, description=what, epilog=epilog, formatter_class=form)
         ARGUMENTS.get(name, _recipe)(command)
     return parser
 
 
-def _told_below(command: str) -> str:
-    """What stands below a command's options in its help."""
+def _epilog(command: str) -> str:
+    """Return the text below a command's options in its help."""
     parts = [_examples(command)]
     if command in SETTING_COMMANDS:
         from verl_like.config.page import help_text
 
         first = "\n".join(help_text(name) for name in FIRST_OPTIONS if reads(command, name))
-        parts += [f"options that are set first:\n{textwrap.indent(first, '  ')}", help_text("", command=command)]
+        parts += [f"options to set first:\n{textwrap.indent(first, '  ')}", help_text("", command=command)]
     return "\n\n".join([*parts, EXIT_STATUS])
 
 
@@ -167,7 +171,7 @@ def _examples(*commands: str) -> str:
 
 
 def flags(command: str) -> list[str]:
-    """The options that a command has."""
+    """Return the flags of a command."""
     parser = argparse.ArgumentParser(prog=command)
     ARGUMENTS.get(command, _recipe)(parser)
     return sorted(set(re.findall(r"--[a-z-]+", parser.format_help())))
@@ -176,7 +180,7 @@ def flags(command: str) -> list[str]:
 def _version() -> str:
     try:
         return version("verl_like")
-    except PackageNotFoundError:  # a checkout that is on the path without being installed
+    except PackageNotFoundError:  # a checkout that is on the path but not installed
         return "of this checkout"
 
 
@@ -186,7 +190,9 @@ def _recipe(command: argparse.ArgumentParser) -> None:
 
 def _sft(command: argparse.ArgumentParser) -> None:
     _recipe(command)
-    command.add_argument("--dry-run", action="store_true", help="check all that can be checked, and stop")
+    command.add_argument(
+        "--dry-run", action="store_true", help="check everything that can be checked before workers start, and stop"
+    )
 
 
 def _project(name: str) -> str:
@@ -201,52 +207,64 @@ def _project(name: str) -> str:
 def _train(command: argparse.ArgumentParser) -> None:
     _sft(command)
     command.add_argument(
-        "--from", dest="peer", type=_project, metavar="PROJECT", help=f"whose settings follow: {_PROJECTS}"
+        "--from", dest="peer", type=_project, metavar="PROJECT", help=f"project whose settings follow: {_PROJECTS}"
     )
+
+
+def _play(command: argparse.ArgumentParser) -> None:
+    _recipe(command)
+    by_hand = (
+        "type each turn yourself; no model is loaded, while tools and environment answer; a final \\ continues a line"
+    )
+    command.add_argument("--by-hand", action="store_true", help=by_hand)
+    which = "number of the prompt in data.val_files, or in data.train_files if that is empty; default %(default)s"
+    command.add_argument("--row", type=int, default=0, metavar="N", help=which)
+    command.add_argument("--seed", type=int, metavar="N", help="short for trainer.seed=N")
 
 
 def _plan(command: argparse.ArgumentParser) -> None:
     _recipe(command)
-    command.add_argument("--device", default="", help="plan for H100, H200, A100, L40S or 4090 instead of this")
-    command.add_argument("--response-tokens", type=float, help="mean length; default half of the longest")
+    command.add_argument("--device", default="", help="plan for H100, H200, A100, L40S or 4090 instead of this machine")
+    command.add_argument("--response-tokens", type=float, help="mean response length; default is half of the maximum")
 
 
 def _config(command: argparse.ArgumentParser) -> None:
     _recipe(command)
     command.add_argument(
-        "--docs", action="store_true", help="show each option's sentence; a section's name shows it alone"
+        "--docs", action="store_true", help="show each option's description; name a section to show only that"
     )
     command.add_argument("--diff", action="store_true", help="compare two recipes or run folders: config --diff A B")
 
 
 def _help(command: argparse.ArgumentParser) -> None:
-    command.add_argument("section", nargs="?", default="", help="a section, or one option; without it all sections")
+    command.add_argument(
+        "section", nargs="?", default="", help="a section or an option; by default all sections are listed"
+    )
 
 
 def _export(command: argparse.ArgumentParser) -> None:
-    checkpoint = "a checkpoints/step_N folder of a run, or a run, whose newest it is"
+    checkpoint = "a checkpoints/step_N folder of a run, or a run folder for its newest checkpoint"
     command.add_argument("checkpoint", type=Path, help=checkpoint)
     command.add_argument("out", type=Path, nargs="?", help="a new folder; default is RUN/export/step_N")
-    command.add_argument("--replace", action="store_true", help="replace the model that lies in OUT")
+    command.add_argument("--replace", action="store_true", help="replace the model in OUT")
     command.add_argument(
         "--adapter",
         action="store_true",
-        help="write the LoRA adapter alone, as peft reads it (default RUN/export/step_N-adapter), and not a model that "
-        "it is added to",
+        help="write only the LoRA adapter, in peft's format (default RUN/export/step_N-adapter), not the merged model",
     )
 
 
 def _replay(command: argparse.ArgumentParser) -> None:
     command.add_argument("run", type=Path, help="a run folder")
-    command.add_argument("--step", type=int, required=True, help="the step to take again")
+    command.add_argument("--step", type=int, required=True, help="the step to repeat")
 
 
 def _rescore(command: argparse.ArgumentParser) -> None:
-    differs = "what differs from the run's own reward section"
+    differs = "changes to the run's reward section"
     command.add_argument("run", type=Path, help="a run folder, with responses in samples/")
     command.add_argument("words", nargs="*", metavar="reward.OPTION=VALUE", help=differs)
     command.add_argument("--function", help="short for reward.function=...")
-    which = "which of samples/, e.g. 'step_1?.jsonl'; default %(default)s"
+    which = "files of samples/, e.g. 'step_1?.jsonl'; default %(default)s"
     command.add_argument("--files", default="*step_*.jsonl", help=which)
     command.add_argument(
         "--out", type=Path, help="a new file; default is RUN/rescored.jsonl, then rescored_2.jsonl, ..."
@@ -255,15 +273,17 @@ def _rescore(command: argparse.ArgumentParser) -> None:
 
 def _migrate(command: argparse.ArgumentParser) -> None:
     command.add_argument("--from", dest="peer", required=True, type=_project, metavar="PROJECT", help=_PROJECTS)
-    command.add_argument("--out", type=Path, help="where the recipe goes; default is the file's name with .yaml")
-    command.add_argument("file", type=Path, metavar="SCRIPT.sh | CONFIG.yaml", help="read, and never run")
+    command.add_argument("--out", type=Path, help="file of the recipe; default is the script's name with .yaml")
+    command.add_argument("file", type=Path, metavar="SCRIPT.sh | CONFIG.yaml", help="read, never run")
     command.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="of the script, its $1 ...; behind --"
+        "words", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="argument of the script, its $1 ...; after --"
     )
 
 
 def _completion(command: argparse.ArgumentParser) -> None:
-    command.add_argument("shell", choices=[*SHELLS, "words"], help="whose script; words is for the script to ask by")
+    command.add_argument(
+        "shell", choices=[*SHELLS, "words"], help="shell of the script; words is used by the script itself"
+    )
     command.add_argument("line", nargs="?", default="", help="for words: the command line up to the cursor")
 
 
@@ -274,6 +294,7 @@ def _doctor(command: argparse.ArgumentParser) -> None:
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "train": _train,
     "sft": _sft,
+    "play": _play,
     "rescore": _rescore,
     "export": _export,
     "replay": _replay,

@@ -1,7 +1,7 @@
 """Make calls that may never return on threads that their callers can abandon.
 
-Whoever waits for such a call has a deadline and sees Ctrl-C. The threads are daemons: a call that hangs does not delay
-the interpreter's exit.
+A wait for such a call has a deadline and reacts to Ctrl-C. The threads are daemons, so that a call that hangs does not
+delay the interpreter's exit.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Check: TypeAlias = Callable[[], None]
 
-MAX_THREADS = 128  # of a set; as many calls may hang for ever before further ones wait for a thread
-FIRST_SLICE_S, SLICE_S = 0.02, 0.5  # between checks; each is twice as long as the one before
+MAX_THREADS = 128  # per set; if this many calls hang forever, further calls wait for a thread
+FIRST_SLICE_S, SLICE_S = 0.02, 0.5  # between checks; each slice is twice as long as the previous one
 
-# The driver alone acts on these. Ray's servers inherit the mask of the thread that starts them.
+# Only the driver acts on these. Ray's servers inherit the signal mask of the thread that starts them.
 ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
-# What Ray starts has these blocked from its first instruction on, until it handles them; SIGUSR1 prints stacks.
+# Processes that Ray starts have these blocked until they install handlers; SIGUSR1 prints stacks.
 BLOCKED_SIGNALS = ENDING_SIGNALS | {signal.SIGUSR1}
 
 
 class NoAnswer(TimeoutError):
-    """A call did not return in time; it may still be under way."""
+    """A call did not return in time; it may still be running."""
 
 
 class Abandoned(Exception):
-    """Nobody waits for this call any longer; raised inside the call by its check."""
+    """The caller no longer waits for this call; raised inside the call by its check."""
 
 
 class PendingCall(Generic[T]):
-    """A call that is under way on a thread, or waits for one.
+    """A call that runs on a thread or waits for one.
 
-    An exception that comes after the last wait has ended is logged once.
+    An exception raised after the last wait has ended is logged once.
     """
 
     def __init__(self, what: str, *, has_check: bool = False) -> None:
@@ -57,22 +57,22 @@ class PendingCall(Generic[T]):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the call has been abandoned, be it over or not."""
+        """True once the call has been abandoned, even if it has returned since."""
         return self._is_abandoned
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the call is over; return whether it is. The outcome stays for :meth:`result`."""
+        """Wait until the call is over; return whether it is. :meth:`result` can still return its outcome."""
         return self._over.wait(timeout_s)
 
     def result(self, limit_s: float, *, check: Check | None = None) -> T:
-        """Return the call's result, or raise what it raises. The outcome is given once.
+        """Return the call's result or raise its exception; the outcome can be taken once.
 
         Args:
-            limit_s: seconds that this process itself has run; while it is stopped (Ctrl-Z), none pass.
-            check: called now and then; what it raises ends the wait.
+            limit_s: limit in seconds, not counting time during which this process is stopped (Ctrl-Z).
+            check: called periodically; an exception that it raises ends the wait.
 
         Raises:
-            NoAnswer: the limit has passed. The call goes on, and may be waited for again.
+            NoAnswer: the limit has passed. The call continues and may be waited for again.
         """
         self._left_at = None
         try:
@@ -82,7 +82,7 @@ class PendingCall(Generic[T]):
             raise
         with self._lock:
             outcome, self._outcome = self._outcome, None
-        assert outcome is not None, f"the outcome of {self.what} was taken before"
+        assert outcome is not None, f"the outcome of {self.what} was already taken"
         is_result, value = outcome
         del outcome
         if is_result:
@@ -94,27 +94,27 @@ class PendingCall(Generic[T]):
             del value  # the traceback holds this frame
 
     def abandon(self) -> None:
-        """Leave the call for good. One with a check ends there; another one that was not begun yet is not made."""
+        """Stop waiting for the call permanently. A check ends it; without one, it is skipped if not begun."""
         self._is_abandoned = True
         if self._left_at is None:
             self._leave(logging.DEBUG)
 
     def check(self) -> None:
-        """Raise :class:`Abandoned` where the call has been abandoned; for the call itself."""
+        """Raise :class:`Abandoned` if the call has been abandoned; used inside the call."""
         if self._is_abandoned:
             raise Abandoned(self.what)
 
     def _wait(self, limit_s: float, check: Check | None) -> None:
         left_s, longest_s = limit_s, FIRST_SLICE_S
         while True:
-            slice_s = min(longest_s, max(left_s, 0.001))  # the clock goes on while a process is stopped
+            slice_s = min(longest_s, max(left_s, 0.001))  # the clock continues while a process is stopped
             if self._over.wait(slice_s):
                 return
             left_s, longest_s = left_s - slice_s, min(2 * longest_s, SLICE_S)
             if check is not None:
                 check()
             if left_s <= 0:
-                why = "" if self._has_begun else "; it was not begun, because as many calls hang as there are threads"
+                why = "" if self._has_begun else "; it has not begun, because every thread has a call that hangs"
                 raise NoAnswer(f"no answer to {self.what} within {limit_s:g} s{why}")
 
     def _leave(self, late_level: int) -> None:
@@ -124,17 +124,17 @@ class PendingCall(Generic[T]):
         self._log_late()
 
     def begin(self) -> None:
-        """Note that a thread makes the call now. One with a check is made in any case: it may have to clean up.
+        """Record that a thread starts the call. A call with a check is always made, because it may have to clean up.
 
         Raises:
-            Abandoned: nobody waits for it any longer.
+            Abandoned: the call was abandoned and has no check.
         """
         if not self._has_check:
             self.check()
         self._has_begun = True
 
     def finish(self, *, is_result: bool, value: Any) -> None:
-        """Take the outcome from the thread that has made the call."""
+        """Record the outcome; called by the thread that has made the call."""
         self._outcome = is_result, value
         self._over.set()
         self._log_late()
@@ -149,43 +149,53 @@ class PendingCall(Generic[T]):
             self._is_logged = True
         late_s = time.monotonic() - self._left_at
         kind = type(error).__name__
-        log.log(self._late_level, "%s failed %.1f s after it was left: %s: %s", self.what, late_s, kind, error)
+        log.log(
+            self._late_level,
+            "%s failed %.1f s after its caller stopped waiting: %s: %s",
+            self.what,
+            late_s,
+            kind,
+            error,
+        )
 
 
 class CallThreads:
-    """A set of threads that make one call each at a time, in the order in which the calls come.
+    """A set of threads; each makes one call at a time, in order of arrival.
 
-    A thread without a call is reused. No thread ever ends: the kernel ends Ray's servers when the thread that has
-    started them ends.
+    Idle threads are reused. Threads never end: the kernel ends Ray's servers when the thread that started them ends.
 
     Args:
-        name: begins the name of each thread; what the thread calls follows.
-        max_threads: further calls wait for a thread, within their own deadlines.
-        blocked_signals: of the threads, and of the processes that the calls start.
+        name: prefix of each thread's name; the name of its current call follows.
+        max_threads: above this number, calls wait for a thread, within their own deadlines.
+        blocked_signals: blocked in the threads and in the processes that the calls start.
     """
 
     def __init__(
-        self, name: str, *, max_threads: int = MAX_THREADS, blocked_signals: frozenset[signal.Signals] = frozenset()
+        self,
+        name: str = "call",
+        *,
+        max_threads: int = MAX_THREADS,
+        blocked_signals: frozenset[signal.Signals] = frozenset(),
     ) -> None:
         self._name, self._max_threads, self._blocked_signals = name, max_threads, blocked_signals
         self._calls: SimpleQueue[tuple[PendingCall[Any], Callable[[], Any]]] = SimpleQueue()
         self._lock = threading.Lock()
         self._num_threads = 0
         self._open: set[PendingCall[Any]] = set()
-        self.is_library_lost = False  # the exit handlers of what is called would wait for ever, or for long
+        self.is_library_lost = False  # exit handlers of the called library would hang, or wait for long
 
     @property
     def is_busy(self) -> bool:
-        """Whether any call is under way or waits for a thread."""
+        """True while a call runs or waits for a thread."""
         return bool(self._open)
 
     def abandoned(self) -> list[str]:
-        """Return the names of the calls that were abandoned and are still under way."""
+        """Return the names of the calls that were abandoned and are still running."""
         with self._lock:
             return [pending.what for pending in self._open if pending.is_abandoned]
 
     def begin(self, what: str, call: Callable[[], T], *, pending: PendingCall[T] | None = None) -> PendingCall[T]:
-        """Have a call made; ``what`` names it in errors."""
+        """Start a call on a thread; ``what`` names it in errors."""
         pending = PendingCall[T](what) if pending is None else pending
         with self._lock:
             if self._num_threads <= len(self._open) and self._num_threads < self._max_threads:
@@ -196,12 +206,12 @@ class CallThreads:
         return pending
 
     def begin_with_check(self, what: str, call: Callable[[Check], T]) -> PendingCall[T]:
-        """Have a call made that takes a check, calls it now and then, and ends with what it raises."""
+        """Start a call that takes a check, calls it periodically, and ends with the exception that it raises."""
         pending = PendingCall[T](what, has_check=True)
         return self.begin(what, lambda: call(pending.check), pending=pending)
 
     def call(self, what: str, call: Callable[[], T], *, limit_s: float, check: Check | None = None) -> T:
-        """Return a call's result, and abandon the call where the wait for it ends earlier.
+        """Return a call's result; abandon the call if the wait ends before it returns.
 
         Arguments and errors are those of :meth:`begin` and :meth:`PendingCall.result`.
         """
@@ -220,7 +230,7 @@ class CallThreads:
             try:
                 pending.begin()
                 is_result, value = True, call()
-            except BaseException as error:  # noqa: BLE001 (raised again where the result is waited for)
+            except BaseException as error:  # noqa: BLE001 (raised again in the thread that waits for the result)
                 is_result, value = False, error
             self._close(pending)
             pending.finish(is_result=is_result, value=value)
@@ -232,5 +242,8 @@ class CallThreads:
             self._open.remove(pending)
 
 
-THREADS = CallThreads("call")
-RAY_THREADS = CallThreads("Ray call", blocked_signals=BLOCKED_SIGNALS)  # its own exit handlers may hang with a call
+class RayThreads(CallThreads):
+    """Threads for calls into Ray, whose exit handlers may hang if a call hangs."""
+
+    def __init__(self) -> None:
+        super().__init__("Ray call", blocked_signals=BLOCKED_SIGNALS)

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_like.arguments import parsed
-from verl_like.call_threads import RAY_THREADS, THREADS
-from verl_like.controller.errors import ANNOUNCE, INTERRUPT, Interrupted, OutOfGrace, RayLost, RunError, StageTimeout
+from verl_like.call_threads import CallThreads, RayThreads
+from verl_like.context import current
+from verl_like.controller.errors import Announcer, Interrupt, Interrupted, OutOfGrace, RayLost, RunError, StageTimeout
 from verl_like.disk import DiskRefused, refuse_unwritable, unused, writing
 from verl_like.imports import importing
 from verl_like.masking import MaskingFormatter, masked_text
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.startup import Startup
 
 if TYPE_CHECKING:
     from verl_like.config.compose import Composed
@@ -26,27 +27,28 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status: 0 done, or stopped in order with all that it takes to go on; 1 failed,
-    2 wrong input, 130 interrupted.
+    """Run a command and return the exit status.
+
+    0 done, or stopped cleanly and able to continue; 1 failed; 2 wrong input; 130 interrupted.
     """
     words = sys.argv[1:] if argv is None else argv
     arguments = parsed(words)
     arguments.typed = words
-    if isinstance(sys.stdout, io.TextIOWrapper):  # in a pipe too, its lines come in order with the log's
+    if isinstance(sys.stdout, io.TextIOWrapper):  # in a pipe too, its lines and the log's keep their order
         sys.stdout.reconfigure(line_buffering=True)
     terminal = logging.StreamHandler()
     terminal.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[terminal])
     for noisy in ("httpx", "matplotlib", "ray", "vllm", "transformers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    is_program = argv is None  # and no test or script, which another program must not replace
+    is_program = argv is None  # not a test or script, which another program must not replace
     return _ended(_run(lambda: _command(arguments, is_program=is_program)))
 
 
 def _ended(status: int) -> int:
-    """The exit status; where Ray or a service cannot be ended, the process ends here."""
-    # The exit handlers of a library in which a call hangs would wait for what never comes.
-    if RAY_THREADS.is_busy or RAY_THREADS.is_library_lost or THREADS.abandoned():
+    """Return the exit status, or end the process here if Ray or a service cannot be ended."""
+    # The exit handlers of a library in which a call hangs would wait forever.
+    if current(RayThreads).is_busy or current(RayThreads).is_library_lost or current(CallThreads).abandoned():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
@@ -54,25 +56,25 @@ def _ended(status: int) -> int:
 
 
 FOLDER_OPTIONS = ("trainer.output_dir", "trainer.experiment_name", "trainer.resume")
-FORESEEN = (ValueError, RunError, StageTimeout, DiskRefused)  # their messages say all that is needed
+FORESEEN = (ValueError, RunError, StageTimeout, DiskRefused)  # their messages need no traceback
 
 
 def _run(job: Callable[[], int]) -> int:
-    """Turn the errors a user can mend into one readable line, and Ctrl-C into a clean end."""
+    """Print errors that a user can correct on one line, and end cleanly on Ctrl-C."""
     try:
-        with ANNOUNCE.to(_tell):
+        with current(Announcer).to(_print_error):
             status = job()
-            sys.stdout.flush()  # here, where it can be told that nobody reads
+            sys.stdout.flush()  # here, where a closed pipe is handled
             return status
     except ValueError:
         return 2
     except FORESEEN:
         return 1
-    except BrokenPipeError:  # whoever read what is printed has seen enough
+    except BrokenPipeError:  # the program that read the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.filename is None:  # no file that cannot be read or written
+        if error.filename is None:  # not an error of a file
             raise
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
@@ -81,8 +83,8 @@ def _run(job: Callable[[], int]) -> int:
         return 130
 
 
-def _tell(error: BaseException) -> bool:
-    """One line for what a user can mend; what nobody foresaw keeps its traceback."""
+def _print_error(error: BaseException) -> bool:
+    """Print an error that a user can correct on one line; other errors keep their traceback."""
     if isinstance(error, FORESEEN):
         logging.getLogger(__name__).debug("details", exc_info=error)
         print(f"error: {masked_text(str(error))}", file=sys.stderr, flush=True)
@@ -124,10 +126,15 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         )
         print(text)
         return status
+    if arguments.command == "play" and arguments.by_hand:
+        from verl_like.play_command import play_by_hand
+
+        return play_by_hand(*_recipe_and_overrides(arguments), row=arguments.row)
     composed, held = _checked(arguments)
     if _is_dry(arguments):
         return _dry_run(arguments.command, composed, held)
-    return _started(arguments.command, composed, is_program=is_program)
+    row = arguments.row if arguments.command == "play" else 0
+    return _started(arguments.command, composed, is_program=is_program, row=row)
 
 
 def _is_dry(arguments: argparse.Namespace) -> bool:
@@ -135,17 +142,17 @@ def _is_dry(arguments: argparse.Namespace) -> bool:
 
 
 def _dry_run(command: str, composed: Composed, held: list[str]) -> int:
-    """Print what a start would find, and refuse what it would refuse.
+    """Print what a start would find, and raise the errors that it would raise.
 
     Args:
-        held: why the run cannot start in its folder.
+        held: reasons why the run cannot start in its folder.
     """
     from verl_like.config.problems import Refused, refuse
     from verl_like.config.render import render_changed
 
     print(render_changed(composed), flush=True)
-    with STARTUP.shown():
-        STARTUP.now("loading transformers")
+    with current(Startup).shown():
+        current(Startup).now("loading transformers")
         with importing():
             from verl_like.training import dry_run
 
@@ -155,38 +162,42 @@ def _dry_run(command: str, composed: Composed, held: list[str]) -> int:
             refuse([*(error.problems if isinstance(error, Refused) else [str(error)]), *held])
     print(found, flush=True)
     refuse(held)
-    print("Nothing is wrong that can be known before workers start; the same command without --dry-run starts them.")
+    print("No problem was found that shows before workers start; the same command without --dry-run starts them.")
     return 0
 
 
-def _started(command: str, composed: Composed, *, is_program: bool) -> int:
-    """Do what the command is for; returns the exit status."""
+def _started(command: str, composed: Composed, *, is_program: bool, row: int = 0) -> int:
+    """Run the job of a command; return the exit status.
+
+    Args:
+        row: number of the prompt that ``play`` takes.
+    """
     from verl_like.runs.folder import RunFolder
-    from verl_like.runs.restarts import start_anew
-    from verl_like.runs.signals import ends_in_order
+    from verl_like.runs.restarts import restart_program
+    from verl_like.runs.signals import ends_cleanly
     from verl_like.runs.status import last_checkpoint
 
     config, folder = composed.config, RunFolder(composed.config)
     is_training = _is_training(command, config)
 
     def left() -> str:
-        return last_checkpoint(folder) if is_training else "The same command begins anew."
+        return last_checkpoint(folder) if is_training else "The same command starts from the beginning."
 
-    def tell(error: BaseException) -> bool:
-        STARTUP.done()  # its line would be drawn over this one
+    def report(error: BaseException) -> bool:
+        current(Startup).done()  # its progress line would overwrite this one
         if isinstance(error, FORESEEN):
-            return _tell(RunError(f"{error} {left()}") if isinstance(error, OutOfGrace) else error)
-        from verl_like.runs.crash import told
+            return _print_error(RunError(f"{error} {left()}") if isinstance(error, OutOfGrace) else error)
+        from verl_like.runs.crash import crash_report
 
-        print(f"error: {told(error, folder.path)}", file=sys.stderr, flush=True)
+        print(f"error: {crash_report(error, folder.path)}", file=sys.stderr, flush=True)
         return True
 
     try:
-        with ends_in_order(config.trainer.grace_s, left), STARTUP.shown(), ANNOUNCE.to(tell):
+        with ends_cleanly(config.trainer.grace_s, left), current(Startup).shown(), current(Announcer).to(report):
             try:
-                answer = _job(command, composed)
+                answer = _job(command, composed, row)
             finally:
-                is_interrupted = is_training and INTERRUPT.is_set()
+                is_interrupted = is_training and current(Interrupt).is_set()
     except Interrupted as where:
         if not is_training:
             raise
@@ -194,11 +205,11 @@ def _started(command: str, composed: Composed, *, is_program: bool) -> int:
         return 0
     except (KeyboardInterrupt, SystemExit):
         raise
-    except RayLost as lost:  # this process holds what is left of a lost Ray; another program in its place does not
+    except RayLost as lost:  # this process holds the rest of a lost Ray; a program that replaces it does not
         if is_training and is_program and not is_interrupted:
-            start_anew(config, lost)
+            restart_program(config, lost)
         return 1
-    except BaseException as error:  # noqa: BLE001 (a border, and told; torch's CheckpointException is no Exception)
+    except BaseException as error:  # noqa: BLE001 (reported; torch's CheckpointException is no Exception)
         return 2 if isinstance(error, ValueError) else 1
     print(answer)
     if is_interrupted:
@@ -210,31 +221,35 @@ def _is_training(command: str, config: Config) -> bool:
     return command == "sft" or (command == "train" and not config.trainer.val_only)
 
 
-def _job(command: str, composed: Composed) -> str:
-    """Do it; what there is to say at the end."""
+def _job(command: str, composed: Composed, row: int) -> str:
+    """Run the job; return the text to print at the end."""
     from verl_like.checks.requirements import check_machine
     from verl_like.config.render import render_changed
     from verl_like.runs.folder import RunFolder
-    from verl_like.runs.launch import LAUNCHER
+    from verl_like.runs.launch import Launcher
     from verl_like.runs.restarts import COUNT_VARIABLE
     from verl_like.runs.start import policy_checkpoint
-    from verl_like.runs.status import finished_at_once, shown, what_lies_where
+    from verl_like.runs.status import finished_at_once, outputs_of, shown
     from verl_like.runs.upload import uploaded
 
     config, folder = composed.config, RunFolder(composed.config)
     is_training = _is_training(command, config)
     if is_training and (finished := finished_at_once(config, composed.yaml(), job=command)):
-        with uploaded(config, folder):  # an end that could not copy all
-            return f"{finished}\n{what_lies_where(folder)}"
-    if is_training and COUNT_VARIABLE not in os.environ:  # before a restart it was shown
-        STARTUP.say(render_changed(composed))
+        with uploaded(config, folder):  # the previous end may not have copied everything
+            return f"{finished}\n{outputs_of(folder)}"
+    if is_training and COUNT_VARIABLE not in os.environ:  # a restart has already shown it
+        current(Startup).say(render_changed(composed))
     generates = command != "sft"
     check_machine(config, generates=generates, warns=False)  # the job warns
-    with LAUNCHER.launching(config, generates=generates):
-        STARTUP.now("loading transformers")
+    with current(Launcher).launching(config, generates=generates):
+        current(Startup).now("loading transformers")
         with importing():
             from verl_like.training import jobs, policy_jobs
 
+        if command == "play":
+            from verl_like.training.play import play_by_model
+
+            return play_by_model(config, row)
         if command == "generate":
             return str(policy_jobs.generate_responses(config))
         if not is_training:
@@ -247,14 +262,14 @@ def _job(command: str, composed: Composed) -> str:
         else:
             prompts = jobs.train(config, composed.yaml()).prompts
             if prompts.drawn:
-                return f"prompts     {prompts}\n{what_lies_where(folder)}"
-        return what_lies_where(folder)
+                return f"prompts     {prompts}\n{outputs_of(folder)}"
+        return outputs_of(folder)
 
 
 def _config(arguments: argparse.Namespace) -> int:
-    """Print the configuration and refuse what cannot work; files that are not there yet are only told.
+    """Print the configuration and raise its problems; missing files are only printed as notes.
 
-    Without a recipe or an override there is nothing to refuse.
+    Without a recipe or an override, nothing is checked.
     """
     from verl_like.checks.rules import contradictions, missing
     from verl_like.config.compose import read
@@ -279,7 +294,7 @@ def _config(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    """Print the plan; 1 where it does not fit."""
+    """Print the plan; return 1 if it does not fit."""
     from verl_like.config.compose import read
     from verl_like.config.problems import refuse
 
@@ -294,10 +309,11 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
-    """The configuration of a command, once everything is refused that can be known before the heavy imports.
+    """Return the configuration of a command after the checks that need no heavy imports.
 
     Returns:
-        It, and for a dry run why its folder keeps the run from starting, which hides nothing else there.
+        The configuration, and for a dry run the reasons why it cannot start in its folder. These do not hide other
+        problems of a dry run.
     """
     from verl_like.checks.hub_models import hub_problems
     from verl_like.checks.rules import problems
@@ -314,45 +330,51 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
         composed, found = read_command(arguments.peer, arguments.words, only_on_gpus=only_on_gpus)
     else:
         composed, found = read(*_recipe_and_overrides(arguments))
+    if arguments.command == "play":
+        from verl_like.play_command import prepare
+
+        prepare(composed.config)
     composed = replace(composed, command=shown_command(arguments.typed))
     config, is_dry, unread = composed.config, _is_dry(arguments), found
     found = [*unread, *without_echoes(unread, [*problems(config), *hub_problems(config)])]
-    if config.trainer.remote_dir and not is_dry:  # brings what a start depends on
+    if config.trainer.remote_dir and not is_dry:  # restores files that a start depends on
         refuse(found)
-        _bring(composed, command=arguments.command)
+        _restore(composed, command=arguments.command)
     names_folder = any(option in problem for problem in found for option in FOLDER_OPTIONS)
     held = [] if names_folder else start_problems(config, composed.yaml(), command=arguments.command)
     held = without_echoes(unread, held)
     refuse(found if is_dry else [*found, *held])
     if ignored := list(without_effect(arguments.command, arguments.words)):
-        sentence = "%s does not read %s, so the words on the command line have no effect"
+        sentence = "%s does not read %s, so these words of the command line have no effect"
         logging.getLogger(__name__).warning(sentence, arguments.command, ", ".join(ignored))
     return composed, held
 
 
-def _bring(composed: Composed, *, command: str) -> None:
-    """Have what the remote folder has of the run and this machine has not."""
+def _restore(composed: Composed, *, command: str) -> None:
+    """Copy the files of the run that the remote folder has and this machine lacks."""
     from verl_like.runs.restore import restore
 
-    with STARTUP.shown():
+    with current(Startup).shown():
         restore(composed.config, composed.yaml(), job=command if _is_training(command, composed.config) else "")
 
 
 def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, list[str]]:
-    """The recipe may stand anywhere among the overrides."""
+    """Separate the recipe, which may be anywhere among the overrides."""
     recipes = [word for word in arguments.words if "=" not in word and not word.startswith("~")]
     if len(recipes) > 1:
         raise ValueError(
-            f"{' and '.join(recipes)} have no =, but a command takes one recipe besides overrides like rollout.n=4. "
-            "Name one, or write key=value."
+            f"{' and '.join(recipes)} have no =, but a command takes one recipe and overrides like rollout.n=4. "
+            "Name one recipe, or write key=value."
         )
     overrides = [word for word in arguments.words if word not in recipes]
-    forced = ["trainer.val_only=true"] if arguments.command in ("eval", "generate") else []
+    forced = ["trainer.val_only=true"] if arguments.command in ("eval", "generate", "play") else []
+    if arguments.command == "play" and arguments.seed is not None:
+        forced.append(f"trainer.seed={arguments.seed}")
     return (recipes[0] if recipes else None), [*overrides, *forced]
 
 
 def _rescore(arguments: argparse.Namespace) -> int:
-    from verl_like.checks.reward import reward_files_are_there, reward_functions_are_known
+    from verl_like.checks.reward import reward_files_exist, reward_functions_are_known
     from verl_like.config.compose import compose_run
     from verl_like.config.problems import refuse
 
@@ -362,11 +384,11 @@ def _rescore(arguments: argparse.Namespace) -> int:
         else []
     )
     composed = compose_run(arguments.run, [*function, *arguments.words])
-    refuse([*reward_functions_are_known(composed.config), *reward_files_are_there(composed.config)])
+    refuse([*reward_functions_are_known(composed.config), *reward_files_exist(composed.config)])
     config = composed.config.reward
     out = arguments.out or unused(arguments.run / "rescored.jsonl")
     if out.exists():
-        raise ValueError(f"{out} is there already, and would be replaced. Name another file: --out.")
+        raise ValueError(f"{out} exists and would be replaced. Name another file: --out.")
     refuse_unwritable(out.parent, option="--out")
     from verl_like.reward import rescore
 
@@ -378,20 +400,20 @@ def _rescore(arguments: argparse.Namespace) -> int:
 
 
 def _replay(run: Path, step: int) -> int:
-    """Take a step again; 1 where it comes out differently."""
+    """Repeat a step; return 1 if its result differs."""
     from verl_like.checks.requirements import check_machine
-    from verl_like.runs.launch import LAUNCHER
+    from verl_like.runs.launch import Launcher
     from verl_like.runs.replay_plan import replay_plan
-    from verl_like.runs.signals import ends_in_order
+    from verl_like.runs.signals import ends_cleanly
 
     planned = replay_plan(run, step)
     check_machine(planned.config, generates=True, warns=False)  # the job warns
     with (
-        ends_in_order(planned.config.trainer.grace_s, lambda: "The same command begins anew."),
-        STARTUP.shown(),
-        LAUNCHER.launching(planned.config, generates=True),
+        ends_cleanly(planned.config.trainer.grace_s, lambda: "The same command starts from the beginning."),
+        current(Startup).shown(),
+        current(Launcher).launching(planned.config, generates=True),
     ):
-        STARTUP.now("loading transformers")
+        current(Startup).now("loading transformers")
         with importing():
             from verl_like.training.replay import replay, result_of
 
@@ -409,24 +431,22 @@ def _export(arguments: argparse.Namespace) -> int:
     folder = checkpoint.resolve().parents[1]
     recorded = folder / "config.yaml"
     if not recorded.exists():
-        raise ValueError(
-            f"{checkpoint} does not lie in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N."
-        )
+        raise ValueError(f"{checkpoint} is not in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N.")
     out = export_folder(checkpoint, arguments.out, adapter=adapter, replaces=arguments.replace)
     config = compose_run(folder, []).config
     if adapter and not config.model.lora.rank:
         raise ValueError(
             f"{folder} was trained without LoRA (model.lora.rank=0), so it has no adapter. Drop --adapter."
         )
-    from verl_like.runs.launch import LAUNCHER
-    from verl_like.runs.signals import ends_in_order
+    from verl_like.runs.launch import Launcher
+    from verl_like.runs.signals import ends_cleanly
 
     with (
-        ends_in_order(config.trainer.grace_s, lambda: "The same command begins anew."),
-        STARTUP.shown(),
-        LAUNCHER.launching(config, generates=False),
+        ends_cleanly(config.trainer.grace_s, lambda: "The same command starts from the beginning."),
+        current(Startup).shown(),
+        current(Launcher).launching(config, generates=False),
     ):
-        STARTUP.now("loading transformers")
+        current(Startup).now("loading transformers")
         with importing():
             from verl_like.training import policy_jobs
 

@@ -1,4 +1,4 @@
-"""What a shell may complete in a command line of ``verl-like``, and the scripts by which shells ask."""
+"""Completions of ``verl-like`` command lines, and the scripts with which shells request them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verl_like.config.folders import group_dirs
 from verl_like.config.options import options, sections
 from verl_like.config.readers import projects
 
-# Asked is what stands before the cursor. bash takes = for the border of a word, and wants what is behind it alone.
+# The request contains the text before the cursor. bash splits words at = and expects only the part after it.
 BASH = """\
 _verl_like() {
     local word current
@@ -29,9 +29,9 @@ SCRIPTS = {"bash": BASH}
 
 
 def words_at(line: str) -> list[str]:
-    """The words that may stand where ``line`` ends, in place of its last one; none where any file may.
+    """Return the completions of the last word of ``line``; none if any file is allowed.
 
-    Keys come section by section: ``act`` gives ``actor.``, that gives ``actor.optim.`` and the section's own keys.
+    Keys are completed by section: ``act`` gives ``actor.``, which gives ``actor.optim.`` and the section's keys.
     """
     *before, current = line.split()[1:] + [""] * (not line or line[-1].isspace())
     return sorted(word for word in _possible(before, current) if word.startswith(current))
@@ -60,7 +60,7 @@ def _possible(before: list[str], current: str) -> Iterable[str]:
 
 
 def _by_section(names: Iterable[str], current: str) -> set[str]:
-    """The names that begin so, each up to the next dot."""
+    """Return the names that begin with ``current``, each up to the next dot."""
     start = len(current)
     found = set()
     for name in names:
@@ -71,7 +71,7 @@ def _by_section(names: Iterable[str], current: str) -> set[str]:
 
 
 def _settings(key: str) -> list[str]:
-    """``key=value`` for every value that the key can have, where these are known."""
+    """Return ``key=value`` for each value of the key; empty if its values are not enumerable."""
     values: Iterable[str] = ()
     if (option := options().get(key)) is not None:
         values = ("true", "false") if option.kind is bool else option.choices
@@ -82,7 +82,7 @@ def _settings(key: str) -> list[str]:
 
 
 def _recipes(current: str) -> list[str]:
-    """YAML files, and folders that may hold some, whose path begins so."""
+    """Return YAML files and folders whose path begins with ``current``."""
     folder = Path(current) if current.endswith("/") else Path(current).parent
     found = [path for path in folder.glob("*") if not path.name.startswith(".")]
     return [f"{path}/" if path.is_dir() else str(path) for path in found if path.is_dir() or path.suffix == ".yaml"]

@@ -1,4 +1,4 @@
-"""Writing to a disk that may refuse: one sentence that says what, why and what helps."""
+"""Turn failed writes into one message with the file, the reason and a remedy."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ OF_DISKS = (
 
 
 class DiskRefused(OSError):
-    """A file could not be written; the message says which, why and what would help."""
+    """A file could not be written; the message states the file, the reason and a remedy."""
 
 
 @contextmanager
 def writing(path: Path, *, option: str = "trainer.output_dir") -> Iterator[None]:
-    """Turn what goes wrong while ``path`` is written into one sentence, where the disk is the reason.
+    """Raise DiskRefused for errors inside the block if the disk is their cause.
 
-    Libraries wrap a disk's refusal in errors of their own (torch as "unexpected pos 576 vs 534"), so the disk is asked
-    again: where it takes a small file, the error is another one and passes as it is.
+    Libraries wrap a disk's error in their own exceptions (torch as "unexpected pos 576 vs 534"). A small file is
+    therefore written as a test: if that succeeds, the disk is not the cause and the error is raised unchanged.
 
     Args:
-        option: what chooses another place.
+        option: the option that selects another location.
 
     Raises:
-        DiskRefused: the disk is full, read-only, gone, or not this user's.
+        DiskRefused: the disk is full, read-only or unavailable, or belongs to another user.
     """
     try:
         yield
@@ -52,14 +52,14 @@ def writing(path: Path, *, option: str = "trainer.output_dir") -> Iterator[None]
 
 
 def refuse_unwritable(path: Path, *, option: str = "trainer.output_dir") -> None:
-    """Refuse a folder that cannot be made or written, by trying; nothing of the trial is left.
+    """Check by writing a test file that a folder can be made and written; the file is removed.
 
     Raises:
-        ValueError: what was found and what to do.
+        ValueError: the folder cannot be made or written.
     """
     nearest = _nearest(path)
     if not nearest.is_dir():
-        raise ValueError(f"{path} cannot be made, because {nearest} is a file. Choose another place: {option}.")
+        raise ValueError(f"{path} cannot be made, because {nearest} is a file. Choose another location: {option}.")
     if reason := _refusal(path):
         raise ValueError(sentence(path, reason, option))
 
@@ -68,35 +68,35 @@ def refuse_filled(path: Path, *, option: str, remedy: str = "") -> None:
     """Refuse a folder whose content would be replaced.
 
     Args:
-        option: what chooses another place.
-        remedy: what else helps.
+        option: the option that selects another location.
+        remedy: another remedy, appended to the message.
 
     Raises:
-        ValueError: what is there and what to do.
+        ValueError: the folder has content; the message names it.
     """
     there = sorted(each.name for each in path.iterdir()) if path.is_dir() else []
     if there:
         names = f"{', '.join(there[:3])}{' and more' if len(there) > 3 else ''}"
-        raise ValueError(f"{path} holds {names}, which would be replaced. Name a new folder: {option}.{remedy}")
+        raise ValueError(f"{path} contains {names}, which would be replaced. Name a new folder: {option}.{remedy}")
 
 
 def unused(path: Path) -> Path:
-    """The path, with _2, _3 ... at the end of its name where an earlier command has written files of that name."""
+    """Return the path, with _2, _3, ... appended to its name if files of that name exist."""
     for number in count(1):
         found = path if number == 1 else path.with_stem(f"{path.stem}_{number}")
         if not any(found.parent.glob(f"{escape(found.stem)}.*")):
             return found
-    raise AssertionError("the numbers have no end")
+    raise AssertionError("count() never ends")
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself or the first of its parents that exists."""
+    """Return the path itself or its first parent that exists."""
     path = path.absolute()
-    return next(place for place in (path, *path.parents) if os.path.exists(place))
+    return next(each for each in (path, *path.parents) if os.path.exists(each))
 
 
 def _refusal(path: Path) -> OSError | None:
-    """Why nothing can be written at ``path``, None where it can."""
+    """Return why nothing can be written at ``path``; None if it can be written."""
     nearest = _nearest(path)
     try:
         _try_writing(nearest if nearest.is_dir() else nearest.parent)
@@ -111,18 +111,18 @@ def _try_writing(folder: Path) -> None:
         with (Path(probe) / "file").open("wb") as file:
             file.write(PROBE)
             file.flush()
-            os.fsync(file.fileno())  # some disks refuse no sooner
+            os.fsync(file.fileno())  # some disks report an error only now
     finally:
         with suppress(OSError):
             shutil.rmtree(probe)
 
 
 def sentence(path: Path, reason: OSError, option: str) -> str:
-    """What the disk refused, why, and what helps."""
+    """Return the message about a failed write: the file, the reason and the remedy."""
     why = reason.strerror or str(reason)
-    elsewhere = f"another place: {option}."
+    elsewhere = f"another location: {option}."
     if reason.errno in OF_SPACE:
-        remedy = f"Free space there, and give the same command again, or choose {elsewhere}"
+        remedy = f"Free space there and repeat the command, or choose {elsewhere}"
     elif reason.errno in OF_RIGHTS:
         remedy = f"Make it writable for this user, or choose {elsewhere}"
     else:

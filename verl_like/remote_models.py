@@ -1,4 +1,4 @@
-"""Models in folders of remote stores: copied once into a folder of this machine, which stands for the URL then."""
+"""Copy models from remote stores once into a local folder, which is then used for the URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from verl_like.call_threads import Check
 from verl_like.remote import RemoteFolder, is_remote
 
-# Weights in other formats, and what training has left beside them, are never read.
+# Suffixes of the files to copy; weights in other formats and files of training are never read.
 READ = (".json", ".txt", ".model", ".safetensors", ".jinja", ".py", ".tiktoken")
 _WEIGHTS = "model*.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -23,42 +23,42 @@ _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")  # a folder with one of
 
 
 def copied_folder(url: str) -> Path:
-    """Where the model at ``url``, or the tokenizer without a model, lies on this machine, once it was copied."""
+    """Return the local folder of the model at ``url``, or of its tokenizer if only that was copied."""
     model = _model_folder(url)
     return model if model.is_dir() or not _tokenizer_folder(url).is_dir() else _tokenizer_folder(url)
 
 
-def here(path: str, check: Check = lambda: None) -> str:
-    """The folder of this machine that has the model at a URL; a folder or a hub name is returned as it is.
+def local_path(path: str, check: Check = lambda: None) -> str:
+    """Return the local folder with the model at a URL, copying it if needed; other paths are returned unchanged.
 
-    The copy is made once and never looked at again; of several processes that want it one makes it. Of a URL without a
-    whole model the tokenizer is copied, into a folder of its own, so that a model which comes later is seen.
+    The copy is made once, by one of the processes that request it, and is not compared with the store later. If the URL
+    has no complete model, its tokenizer is copied into a separate folder, so that a model added later is found.
 
     Args:
-        check: called now and then; what it raises ends the copy.
+        check: called periodically; an exception that it raises ends the copy.
 
     Raises:
-        FileNotFoundError: the URL has neither a whole model nor a tokenizer. Else whatever the store's library raises.
+        FileNotFoundError: the URL has neither a complete model nor a tokenizer. The store's library may raise others.
     """
     if not is_remote(path):
         return path
     folder = _model_folder(path)
-    if not _is_whole(folder):
+    if not _is_complete(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_name(f".{folder.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _is_whole(folder):
+            if not _is_complete(folder):
                 folder = _copied(path, check)
     return str(folder)
 
 
 def lacking_at(url: str) -> str | None:
-    """What a model's store lacks of its weights, as :func:`lacking_weights`, known without copying them.
+    """Return which weights are missing at a URL, as :func:`lacking_weights`, without copying any.
 
     Raises:
-        FileNotFoundError: the URL has no ``config.json``. Else whatever the store's library raises.
+        FileNotFoundError: the URL has no ``config.json``. The store's library may raise others.
     """
-    if _is_whole(_model_folder(url)):
+    if _is_complete(_model_folder(url)):
         return None
     remote = RemoteFolder(url)
     names = remote.files()
@@ -68,11 +68,11 @@ def lacking_at(url: str) -> str | None:
 
 
 def lacking_weights(names: Iterable[str], read: Callable[[str], bytes | None]) -> str | None:
-    """What a model's folder lacks of its weights, and what to do, to follow "a folder without"; None where it is whole.
+    """Return which weights a model's folder lacks and the remedy, the end of "a folder without"; None if complete.
 
     Args:
         names: the folder's files.
-        read: gives the content of one of them.
+        read: returns the content of a file.
     """
     there = set(names)
     if "model.safetensors" in there:
@@ -82,20 +82,20 @@ def lacking_weights(names: Iterable[str], read: Callable[[str], bytes | None]) -
     if any(fnmatch(name, _WEIGHTS) and "/" not in name for name in there):
         return None
     return (
-        f"weights in safetensors files ({_WEIGHTS}). Copy the model again; weights in another format are converted by "
-        f"loading and saving them with transformers."
+        f"weights in safetensors files ({_WEIGHTS}). Copy the model again; to convert weights of another format, load "
+        f"and save them with transformers."
     )
 
 
 def lacking_in(folder: Path) -> str | None:
-    """What a folder of this machine lacks of a model's weights, as :func:`lacking_weights`."""
+    """Return which weights a local folder lacks, as :func:`lacking_weights`."""
     names = [path.name for path in folder.iterdir() if path.is_file()]
     return lacking_weights(names, lambda name: (folder / name).read_bytes())
 
 
 def weights_in(folder: Path) -> list[Path]:
-    """The files that a model's weights are read from: those of its index, else all of the usual name."""
-    if (folder / _INDEX).is_file():  # beside it there may be the same weights in another format
+    """Return the files of a model's weights: those of its index, else all files of the usual name."""
+    if (folder / _INDEX).is_file():  # the folder may also have the same weights in another format
         return sorted(folder / name for name in _shards((folder / _INDEX).read_bytes()))
     return sorted(folder.glob(_WEIGHTS))
 
@@ -110,7 +110,7 @@ def _lacking_shards(shards: set[str], there: set[str]) -> str | None:
 
 
 def _shards(index: bytes | None) -> set[str]:
-    """The files that an index of weights names; empty for one of another form."""
+    """Return the files that an index of weights names; empty if its content is invalid."""
     try:
         return set(json.loads(index or b"")["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -128,12 +128,12 @@ def _tokenizer_folder(url: str) -> Path:
     return model.with_name(f"{model.name}-tokenizer")
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     return folder.is_dir() and lacking_in(folder) is None
 
 
 def _copied(url: str, check: Check) -> Path:
-    """The folder into which the model, or else the tokenizer, was copied."""
+    """Copy the model, or else the tokenizer; return the folder."""
     remote = RemoteFolder(url)
     names = [name for name in remote.files() if name.endswith(READ)]
     lacking = lacking_weights(names, remote.read) if "config.json" in names else None
@@ -148,6 +148,6 @@ def _copied(url: str, check: Check) -> Path:
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     remote.get({name: partial / name for name in names}, check)
-    shutil.rmtree(_model_folder(url), ignore_errors=True)  # what is there is not whole
+    shutil.rmtree(_model_folder(url), ignore_errors=True)  # an incomplete copy
     partial.rename(folder)
     return folder

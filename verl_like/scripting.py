@@ -1,6 +1,6 @@
-"""What a Python script does with the system: the commands as functions of a configuration.
+"""The commands as Python functions of a configuration.
 
-``from verl_like import Config, DataProto, config_of, evaluate, export, train`` gives these; docs/scripting.md has an
+``from verl_like import Config, DataProto, config_of, evaluate, export, train`` imports them; docs/scripting.md has an
 example.
 """
 
@@ -35,9 +35,9 @@ class Trained:
     """A run that has ended.
 
     Args:
-        folder: the run's, with metrics, checkpoints and ``summary.json``.
-        step: the last finished one.
-        final_val: the last validation, None without one.
+        folder: the run's folder, with metrics, checkpoints and ``summary.json``.
+        step: the last finished step.
+        final_val: the score of the last validation; None if there was none.
     """
 
     folder: Path
@@ -46,10 +46,10 @@ class Trained:
 
     @property
     def metrics(self) -> pa.Table:
-        """What the run has reported: a row for each step, a column for each metric, null where a step lacks it.
+        """The reported metrics: a row for each step, a column for each metric, null if a step lacks it.
 
-        It is a ``pyarrow.Table`` because pyarrow is there anyway, for data files: ``to_pandas()`` gives a data frame
-        where pandas is installed, ``to_pylist()`` a list of dicts.
+        The type is ``pyarrow.Table``, because pyarrow is installed for data files anyway. ``to_pandas()`` returns a
+        data frame if pandas is installed, ``to_pylist()`` a list of dicts.
         """
         from verl_like.telemetry.trackers import metrics_table
 
@@ -57,14 +57,14 @@ class Trained:
 
 
 def config_of(recipe: str | Path | None = None, *overrides: str, **sections: Mapping[str, Any]) -> Config:
-    """A recipe (or, without one, the defaults) with overrides as on the command line.
+    """Return the configuration of a recipe, or of the defaults, with overrides as on the command line.
 
     ``config_of("recipes/arithmetic/grpo.yaml", "trainer.seed=2")``, or by section:
-    ``config_of(model={"path": "folder"}, rollout={"n": 4})``. The result may be changed in place, too. Where a
-    configuration names a function or data files, a script may give the function or the rows themselves.
+    ``config_of(model={"path": "folder"}, rollout={"n": 4})``. The result may also be changed in place. For options that
+    name a function or data files, a script may pass the function or the rows themselves.
 
     Raises:
-        ValueError: unknown keys and wrong values, all of them.
+        ValueError: keys are unknown or values invalid; the message lists all of them.
     """
     objects = {
         (section, name): value
@@ -84,30 +84,31 @@ def config_of(recipe: str | Path | None = None, *overrides: str, **sections: Map
 
 
 def _as_run(config: Config) -> Config:
-    """The configuration as a run records it, with functions and rows in files below the run's folder."""
+    """Return the configuration with functions and rows stored in files below the run's folder."""
     from verl_like.runs.folder import RunFolder
 
     return stored(config, RunFolder(config).from_python)
 
 
 def _recorded(config: Config) -> str:
-    """The configuration as ``config.yaml`` has it: what a script has set is not known better than by its difference."""
+    """Return the content of ``config.yaml``; values that differ from the defaults are recorded as set by the script."""
     plain = Config()
     origins = {name: DEFAULT if value_of(config, name) == value_of(plain, name) else BY_SCRIPT for name in options()}
     return Composed(config=config, origins=origins, command=shown_command(sys.argv, "python")).yaml()
 
 
 def train(config: Config, *, trainer: type[RolloutTrainer] | None = None) -> Trained:
-    """Train by reinforcement learning, as ``verl-like train``; continue where the run's folder has a checkpoint.
+    """Train by reinforcement learning, like ``verl-like train``; continue if the run's folder has a checkpoint.
 
-    Ctrl-C ends it in order, with a checkpoint, where the script's main thread calls it.
+    If the main thread calls this function, Ctrl-C ends the run cleanly, with a checkpoint.
 
     Args:
-        trainer: takes the steps; without it ``PPOTrainer``, which the command runs. docs/adding_a_trainer.md has one.
+        trainer: the trainer class; by default ``PPOTrainer``, as for the command. docs/adding_a_trainer.md shows
+            another.
 
     Raises:
-        ValueError: a configuration, data set or folder that cannot work; nothing has been started then.
-        RunError, StageTimeout, DiskRefused: what ended the run, in words.
+        ValueError: the configuration, a data set or the folder is invalid; nothing was started.
+        RunError, StageTimeout, DiskRefused: the run ended early; the message states the reason.
     """
     leave_out_unloadable()
     from verl_like.runs.folder import RunFolder
@@ -124,13 +125,13 @@ def train(config: Config, *, trainer: type[RolloutTrainer] | None = None) -> Tra
 
 
 def evaluate(config: Config) -> dict[str, float]:
-    """Validation metrics of the run's newest checkpoint, as ``verl-like eval``."""
+    """Return validation metrics of the run's newest checkpoint, like ``verl-like eval``."""
     leave_out_unloadable()
     from verl_like.runs.restore import restore
     from verl_like.training import policy_jobs
 
     config = _as_run(config)
-    validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's own stays as it is
+    validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's object is not changed
     with _runs(validating):
         restore(validating, as_yaml(validating), job="")
         return policy_jobs.evaluate(validating)
@@ -140,11 +141,11 @@ def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False, re
     """Write the policy of a run's newest checkpoint, or of a ``step_N`` folder, as a Hugging Face folder.
 
     Args:
-        adapter: write the LoRA adapter alone.
-        replace: replace the model that lies in ``out``.
+        adapter: write only the LoRA adapter.
+        replace: replace the model in ``out``.
 
     Raises:
-        ValueError: no checkpoint, or other files in ``out``.
+        ValueError: there is no checkpoint, or ``out`` has other files.
     """
     leave_out_unloadable()
     from verl_like.checks.checkpoints import checkpoint_of
@@ -161,13 +162,13 @@ def export(run_folder: str | Path, out: str | Path, *, adapter: bool = False, re
 
 @contextmanager
 def _runs(config: Config) -> Iterator[None]:
-    """Signals end what runs inside in order; in another thread than the main one they are the script's own affair."""
+    """Let signals end the enclosed run cleanly; outside the main thread, the script handles them."""
     from verl_like.runs.folder import RunFolder
-    from verl_like.runs.signals import ends_in_order
+    from verl_like.runs.signals import ends_cleanly
     from verl_like.runs.status import last_checkpoint
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with ends_in_order(config.trainer.grace_s, lambda: last_checkpoint(RunFolder(config))):
+    with ends_cleanly(config.trainer.grace_s, lambda: last_checkpoint(RunFolder(config))):
         yield

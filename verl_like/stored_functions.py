@@ -1,4 +1,4 @@
-"""Functions of a script or a notebook, written to files that every process of a run can load."""
+"""Write functions of a script or notebook to files that every process of a run can load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verl_like.disk import writing
 from verl_like.masking import OWNER_ONLY
 from verl_like.telemetry.trackers import write_atomically
 
-_FILE = """# The function {name}, which was given from Python as {option}. Its source, as far as it is known:
+_FILE = """# The function {name}, which was passed from Python as {option}. Its source, if known:
 #
 {source}
 
@@ -27,7 +27,7 @@ from pathlib import Path
 
 if sys.version_info[:2] != {version}:
     raise ValueError(
-        "this function was stored by Python {version_text}, and no other version can load it. Give it again from "
+        "this function was stored by Python {version_text}, and no other version can load it. Pass it again from "
         "Python, or write it into a file and set {option}=path/to/file.py:name."
     )
 sys.path += [folder for folder in {folders} if folder not in sys.path]
@@ -36,28 +36,29 @@ sys.path += [folder for folder in {folders} if folder not in sys.path]
 
 
 def stored_function(function: Any, folder: Path, *, option: str) -> str:
-    """Name a function as a command line does: ``path/to/file.py:name``.
+    """Return ``path/to/file.py:name`` of a function, as a command line names it.
 
-    That is its own file if it has one that can be imported, else a file in ``folder`` that unpickles it. The name of
-    the latter follows from what the function does, so an equal one has the same name in another session.
+    The file is the function's own module if that can be imported, else a new file in ``folder`` that unpickles the
+    function. The new file's name is derived from the function's code and variables, so that an equal function has the
+    same name in another session.
 
     Raises:
-        ValueError: it is no function, or refers to something that cannot be sent to another process.
+        ValueError: it is not a function, or refers to a value that cannot be sent to another process.
     """
     if not callable(function):
         raise ValueError(
             f"{option} is a {type(function).__name__}; expected a function, or path/to/file.py:name of one. Set "
             f"{option} to a function."
         )
-    if place := _own_file(function):
-        return place
+    if own := _own_file(function):
+        return own
     name = _name(function)
     try:
         payload, digest = _pickled(function), _digest(function, {})
-    except Exception as error:  # pickling runs code of whatever the function refers to
+    except Exception as error:  # pickling runs code of the values that the function refers to
         raise ValueError(
             f"{option} is the function {name}, which cannot be sent to the processes that call "
-            f"it{_culprits(function)}: {error}. Make what it needs inside the function, or write it into a file and "
+            f"it{_culprits(function)}: {error}. Make these values inside the function, or write it into a file and "
             f"set {option}=path/to/file.py:{name}."
         ) from error
     path = folder / f"{name}-{digest[:12]}.py"
@@ -76,16 +77,16 @@ def stored_function(function: Any, folder: Path, *, option: str) -> str:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file, and its folder, of what may hold secrets."""
+    """Write a file that may contain secrets, readable by its owner only; make its folder if needed."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content, mode=OWNER_ONLY)
 
 
 def _own_file(function: Any) -> str:
-    """``path/to/file.py:name`` of a function at the top of a module that is a file by itself; else empty.
+    """Return ``path/to/file.py:name`` of a function at the top level of a single-file module; else an empty string.
 
-    What belongs to a package may import its neighbours relatively, and a script is no module that can be imported.
+    A module of a package may use relative imports, and a script cannot be imported as a module.
     """
     module = sys.modules.get(function.__module__) if isinstance(function, FunctionType) else None
     file = vars(module).get("__file__") if module is not None else None
@@ -101,14 +102,14 @@ def _name(function: Any) -> str:
 
 
 def _pickled(function: Any) -> bytes:
-    import cloudpickle  # which takes by value what a script or a notebook has defined
+    import cloudpickle  # it pickles by value what a script or notebook defines
 
     payload: bytes = cloudpickle.dumps(function)
     return payload
 
 
 def _culprits(function: Any) -> str:
-    """Which of the variables that a function refers to cannot be pickled, as part of a message."""
+    """Return the part of a message that names the variables of a function that cannot be pickled."""
     found = []
     for name, value in _variables(function).items():
         try:
@@ -119,7 +120,7 @@ def _culprits(function: Any) -> str:
 
 
 def _variables(function: Any) -> dict[str, Any]:
-    """The variables from outside that a function refers to."""
+    """Return {name: value} of the global and enclosing variables that a function refers to."""
     if not isinstance(function, FunctionType):
         return {}
     found = {name: function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__}
@@ -143,17 +144,17 @@ def _source(function: Any) -> str:
 
 
 def _own_folders() -> list[str]:
-    """Where this program finds modules besides those that are installed; a function may import from there."""
+    """Return the folders on the path that hold no installed packages; a function may import from them."""
     installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders = dict.fromkeys(str(Path(folder).resolve()) for folder in sys.path)
-    return [f for f in folders if Path(f).is_dir() and not any(Path(f).is_relative_to(place) for place in installed)]
+    return [f for f in folders if Path(f).is_dir() and not any(Path(f).is_relative_to(each) for each in installed)]
 
 
 def _digest(value: Any, seen: dict[int, tuple[int, Any]]) -> str:
-    """A name for what a function does: equal for equal source, variables and defaults, wherever it was written."""
+    """Return a digest of a function: equal for equal code, variables and defaults, wherever it was defined."""
     if id(value) in seen:
         return f"seen {seen[id(value)][0]}"
-    seen[id(value)] = (len(seen), value)  # which stays alive, so that no other value gets its id
+    seen[id(value)] = (len(seen), value)  # kept alive, so that no other value gets its id
     return sha256("\0".join(_parts(value, seen)).encode("utf-8", "backslashreplace")).hexdigest()
 
 

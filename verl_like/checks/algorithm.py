@@ -41,15 +41,22 @@ def group_estimators_have_siblings(config: Config) -> Iterator[str]:
         return
     if estimator(algorithm.adv_estimator).compares_siblings:
         yield (
-            f"rollout.n is 1, but algorithm.adv_estimator={algorithm.adv_estimator} compares siblings and needs at "
-            f"least 2. "
-            "Set rollout.n=8, or use algorithm.adv_estimator=gae."
+            f"rollout.n is 1, but algorithm.adv_estimator={algorithm.adv_estimator} compares siblings and needs "
+            "at least 2. Set rollout.n=8, or use algorithm.adv_estimator=gae."
         )
     if algorithm.filter_groups:
         yield (
             "rollout.n is 1, but algorithm.filter_groups keeps groups whose scores differ and needs at least 2 "
-            "responses to "
-            "a prompt. Set rollout.n=8, or algorithm.filter_groups=false."
+            "responses to a prompt. Set rollout.n=8, or algorithm.filter_groups=false."
+        )
+
+
+def turn_estimators_have_an_environment(config: Config) -> Iterator[str]:
+    name = config.algorithm.adv_estimator
+    if "turns" in estimator(name).needs and not config.environment.is_used:
+        yield (
+            f"environment.path and environment.tools are empty, but algorithm.adv_estimator={name} needs the turns of "
+            "episodes, which only an environment gives. Set one of them, or use algorithm.adv_estimator=grpo."
         )
 
 
@@ -83,19 +90,17 @@ def adaptive_kl_can_move(config: Config) -> Iterator[str]:
         return
     if algorithm.kl_coef == 0:
         yield (
-            f"algorithm.kl_target is {algorithm.kl_target}, but algorithm.kl_coef is 0, and a coefficient of 0 stays "
-            f"0. "
-            "Set algorithm.kl_coef=0.001 to start from, or algorithm.kl_target=0."
+            f"algorithm.kl_target is {algorithm.kl_target}, but algorithm.kl_coef is 0, and a coefficient of 0 "
+            "stays 0. Set algorithm.kl_coef=0.001 to start from, or algorithm.kl_target=0."
         )
     if MAX_KL_ERROR * responses >= algorithm.kl_horizon:
         yield (
-            f"algorithm.kl_horizon is {algorithm.kl_horizon}, but a step has {responses} responses, which could bring "
-            f"the "
-            f"coefficient to 0 at once. Set algorithm.kl_horizon above {MAX_KL_ERROR * responses:g}."
+            f"algorithm.kl_horizon is {algorithm.kl_horizon}, but a step has {responses} responses, which could set "
+            f"the coefficient to 0 in one step. Set algorithm.kl_horizon above {MAX_KL_ERROR * responses:g}."
         )
 
 
-def correction_can_be_right(config: Config) -> Iterator[str]:
+def correction_is_valid(config: Config) -> Iterator[str]:
     section, correction, rollout = "algorithm.rollout_correction", config.algorithm.rollout_correction, config.rollout
     if correction.level == "off":
         for option, is_set in (
@@ -104,7 +109,7 @@ def correction_can_be_right(config: Config) -> Iterator[str]:
         ):
             if is_set:
                 yield (
-                    f"{section}.{option} is about importance weights, but {section}.level=off has none. Set "
+                    f"{section}.{option} changes importance weights, but {section}.level=off uses none. Set "
                     f"{section}.level=token, or leave {option.partition('=')[0]} at its default."
                 )
     off = {
@@ -146,19 +151,18 @@ def engine_log_probs_are_enough(config: Config) -> Iterator[str]:
             )
 
 
-def covariance_band_holds_its_share(config: Config) -> Iterator[str]:
+def covariance_band_is_wide_enough(config: Config) -> Iterator[str]:
     actor = config.actor
     band = actor.clip_cov_rank_high - actor.clip_cov_rank_low
     if actor.policy_loss == "clip_cov" and actor.clip_cov_ratio > band:
         yield (
             f"actor.clip_cov_ratio is {actor.clip_cov_ratio:g} of the tokens, but between actor.clip_cov_rank_low="
             f"{actor.clip_cov_rank_low:g} and actor.clip_cov_rank_high={actor.clip_cov_rank_high:g} there are only "
-            f"{band:g}. "
-            "Lower actor.clip_cov_ratio, or raise actor.clip_cov_rank_high."
+            f"{band:g}. Lower actor.clip_cov_ratio, or raise actor.clip_cov_rank_high."
         )
 
 
-def covariance_is_of_the_rows_that_are_learnt(config: Config) -> Iterator[str]:
+def covariance_ranks_the_learnt_rows(config: Config) -> Iterator[str]:
     if "covariance_rank" not in policy_loss(config.actor.policy_loss).needs:
         return
     for name, is_set in (
@@ -168,10 +172,8 @@ def covariance_is_of_the_rows_that_are_learnt(config: Config) -> Iterator[str]:
         if is_set:
             yield (
                 f"algorithm.{name} is set, but actor.policy_loss={config.actor.policy_loss} ranks the tokens of a "
-                f"whole "
-                f"mini-batch, of which algorithm.{name} then drops or repeats rows. Leave algorithm.{name} at its "
-                f"default, "
-                "or use another actor.policy_loss."
+                f"whole mini-batch, and algorithm.{name} then drops or repeats some of its rows. Leave "
+                f"algorithm.{name} at its default, or use another actor.policy_loss."
             )
 
 
@@ -185,13 +187,12 @@ def skipped_rows_have_no_gradient(config: Config) -> Iterator[str]:
     ):
         if has_gradient:
             yield (
-                f"actor.skip_zero_advantages is true, but {name} is above 0, so responses without advantage move the "
-                f"weights "
-                f"too. Set actor.skip_zero_advantages=false, or {name}=0."
+                f"actor.skip_zero_advantages is true, but {name} is above 0, so responses without advantage also "
+                f"change the weights. Set actor.skip_zero_advantages=false, or {name}=0."
             )
     if policy_loss(actor.policy_loss).acts_without_advantage:
         yield (
-            f"actor.skip_zero_advantages is true, but actor.policy_loss={actor.policy_loss} may move the weights for "
+            f"actor.skip_zero_advantages is true, but actor.policy_loss={actor.policy_loss} may change the weights for "
             "responses without advantage. Set actor.skip_zero_advantages=false."
         )
 
@@ -202,15 +203,14 @@ def components_are_named(config: Config) -> Iterator[str]:
         if algorithm.reward_components:
             yield (
                 f"algorithm.reward_components is {algorithm.reward_components}, but algorithm.adv_estimator="
-                f"{algorithm.adv_estimator} reads the score alone. Use algorithm.adv_estimator=gdpo, or leave it empty."
+                f"{algorithm.adv_estimator} reads only the score. Use algorithm.adv_estimator=gdpo, or leave it empty."
             )
         return
     if not algorithm.reward_components:
         yield (
             f"algorithm.reward_components is empty, but algorithm.adv_estimator={algorithm.adv_estimator} learns from "
-            f"the "
-            "parts that the reward function reports beside its score. Set algorithm.reward_components={name: weight, "
-            "...}."
+            "the components that the reward function reports in addition to its score. Set "
+            "algorithm.reward_components={name: weight, ...}."
         )
     for name, is_set in (
         ("kl_coef", algorithm.kl_coef > 0),
@@ -220,8 +220,8 @@ def components_are_named(config: Config) -> Iterator[str]:
     ):
         if is_set:
             yield (
-                f"algorithm.{name} is set, but it changes the score, of which algorithm.adv_estimator="
-                f"{algorithm.adv_estimator} reads the parts. Leave algorithm.{name} at its default."
+                f"algorithm.{name} is set, but it changes the score, and algorithm.adv_estimator="
+                f"{algorithm.adv_estimator} reads only its components. Leave algorithm.{name} at its default."
             )
 
 
@@ -234,12 +234,12 @@ def overlong_buffer_fits(config: Config) -> Iterator[str]:
         )
 
 
-def warm_up_is_named_once(config: Config) -> Iterator[str]:
+def warmup_is_set_once(config: Config) -> Iterator[str]:
     for name, optim in (("actor.optim", config.actor.optim), ("critic.optim", config.critic.optim)):
         if optim.warmup_steps and optim.warmup_frac:
             yield (
-                f"{name}.warmup_steps is {optim.warmup_steps} and {name}.warmup_frac is {optim.warmup_frac}, but one "
-                f"of them says how long the rate rises. Set the other to 0."
+                f"{name}.warmup_steps is {optim.warmup_steps} and {name}.warmup_frac is {optim.warmup_frac}, but only "
+                "one of them can set the length of the warm-up. Set the other to 0."
             )
 
 
@@ -248,7 +248,7 @@ def algorithm_warnings(config: Config) -> Iterator[str]:
     if config.actor.kl_loss_coef > 0 and config.algorithm.kl_coef > 0:
         yield (
             f"both actor.kl_loss_coef={config.actor.kl_loss_coef:g} and algorithm.kl_coef={config.algorithm.kl_coef:g} "
-            "are above 0: the KL to the reference is paid twice."
+            "are above 0: the KL to the reference is penalised twice."
         )
     if _cuts_candidates(config):
         yield (
@@ -260,15 +260,16 @@ def algorithm_warnings(config: Config) -> Iterator[str]:
 ALGORITHM_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     batch_divides_into_mini_batches,
     group_estimators_have_siblings,
+    turn_estimators_have_an_environment,
     critic_options_have_a_critic,
     reference_options_have_a_reference,
     adaptive_kl_can_move,
-    correction_can_be_right,
+    correction_is_valid,
     engine_log_probs_are_enough,
-    covariance_band_holds_its_share,
-    covariance_is_of_the_rows_that_are_learnt,
+    covariance_band_is_wide_enough,
+    covariance_ranks_the_learnt_rows,
     skipped_rows_have_no_gradient,
     components_are_named,
     overlong_buffer_fits,
-    warm_up_is_named_once,
+    warmup_is_set_once,
 )

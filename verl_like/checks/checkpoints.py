@@ -10,7 +10,7 @@ from verl_like.checks.manifest import damage
 from verl_like.config.readers import value_hint
 from verl_like.config.suggestion import suggestion
 
-ANOTHER = "Name another checkpoint, or put a whole copy there."
+ANOTHER = "Name another checkpoint, or put an intact copy there."
 STEP = re.compile(r"step_(\d+)")
 
 
@@ -45,7 +45,7 @@ def resume_problem(resume: str) -> str | None:
         if reason is not None:
             return f"trainer.resume is {resume}, which is damaged: {reason}. {ANOTHER}"
         if (reason := foreign(Path(resume).expanduser())) is not None:
-            return f"trainer.resume is {resume}, which another program has written: {reason}. {ANOTHER}"
+            return f"trainer.resume is {resume}, which was written by another program: {reason}. {ANOTHER}"
         return None
     if "/" not in resume:  # a word
         hint = value_hint("trainer.resume", resume) or suggestion(resume, ("auto", "never"))
@@ -61,7 +61,7 @@ def foreign(checkpoint: Path) -> str | None:
     try:
         texts = [text for _, text, _ in pickletools.genops(file.read_bytes()) if isinstance(text, str)]
     except ValueError as error:
-        return f"actor/.metadata is no pickle ({error})"
+        return f"actor/.metadata is not a pickle ({error})"
     if not any("torch.distributed.checkpoint.metadata" in text for text in texts):
         return "actor/.metadata lists no tensors of a sharded checkpoint"
     if not any(text.startswith("model.") for text in texts):

@@ -12,24 +12,24 @@ from verl_like.machine.cores import MAX_WORKERS, usable_cores
 from verl_like.machine.engine_arguments import installed, unusable
 
 
-def engine_holds_a_whole_row(config: Config, gpus: Gpus) -> Iterator[str]:
+def engine_fits_the_longest_row(config: Config, gpus: Gpus) -> Iterator[str]:
     rollout = config.rollout
     longest = config.data.max_prompt_length + config.data.max_response_length
     # vLLM splits prompts on a GPU; its CPU kernels need whole prompts.
     if rollout.backend == "vllm" and gpus.runs_on_gpu(config) is False and rollout.max_num_batched_tokens < longest:
         yield (
             f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but data.max_prompt_length + "
-            f"data.max_response_length is {longest}, which vLLM on CPU takes whole. Set "
+            f"data.max_response_length is {longest}, and vLLM on CPU cannot split a row. Set "
             f"rollout.max_num_batched_tokens={longest} or more, or shorten the rows."
         )
 
 
-def engine_steps_hold_a_token_of_each(config: Config, gpus: Gpus) -> Iterator[str]:
+def engine_steps_fit_all_sequences(config: Config, gpus: Gpus) -> Iterator[str]:
     rollout = config.rollout
     if rollout.backend == "vllm" and rollout.max_num_batched_tokens < rollout.max_num_seqs:
         yield (
             f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but rollout.max_num_seqs="
-            f"{rollout.max_num_seqs} sequences may each want a token in an engine step. Set "
+            f"{rollout.max_num_seqs} sequences may each need a token in an engine step. Set "
             f"rollout.max_num_seqs={rollout.max_num_batched_tokens} or less."
         )
 
@@ -68,8 +68,7 @@ def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
         problem = "is more than" if size > ranks else "does not divide"
         yield (
             f"rollout.tensor_parallel_size is {size}, which {problem} the {ranks} worker{'s' if ranks > 1 else ''} of "
-            f"a node. "
-            f"Set it to a divisor of {ranks}, or cluster.workers_per_node to a multiple of {size}."
+            f"a node. Set it to a divisor of {ranks}, or cluster.workers_per_node to a multiple of {size}."
         )
 
 
@@ -126,8 +125,7 @@ def greedy_validation_is_not_repeated(config: Config, gpus: Gpus) -> Iterator[st
     if val.temperature == 0 and val.n > 1:
         yield (
             f"rollout.val.temperature is 0 (greedy) and rollout.val.n is {val.n}: all {val.n} responses would be the "
-            f"same. "
-            "Set rollout.val.n=1, or rollout.val.temperature=1."
+            "same. Set rollout.val.n=1, or rollout.val.temperature=1."
         )
 
 
@@ -137,8 +135,8 @@ def gpus_exist(config: Config, gpus: Gpus) -> Iterator[str]:
         return
     if found == 0:
         yield (
-            "cluster.device is cuda, but no GPU was found. Set cluster.device=cpu, or see what `verl-like doctor` "
-            "says about the driver."
+            "cluster.device is cuda, but no GPU was found. Set cluster.device=cpu, or check the driver with "
+            "`verl-like doctor`."
         )
         return
     if gpus.torch_is_cpu_build:
@@ -152,7 +150,7 @@ def gpus_exist(config: Config, gpus: Gpus) -> Iterator[str]:
     models = "".join(f" + {name}={count}" for name, count in own.items())
     if wanted > left:
         yield (
-            f"cluster asks for {wanted + sum(own.values())} GPUs (num_nodes={cluster.num_nodes} x "
+            f"cluster requests {wanted + sum(own.values())} GPUs (num_nodes={cluster.num_nodes} x "
             f"workers_per_node={max(cluster.workers_per_node, 1)}{models}), but "
             f"{found} exist{'s' if found == 1 else ''}. Set "
             f"cluster.workers_per_node={max(left // cluster.num_nodes, 1)}, "
@@ -160,8 +158,8 @@ def gpus_exist(config: Config, gpus: Gpus) -> Iterator[str]:
         )
     if own and not cluster.workers_per_node:
         yield (
-            f"cluster.workers_per_node is 0, which takes every GPU, but {' and '.join(own)} ask for GPUs of their "
-            f"own. Set cluster.workers_per_node={left // cluster.num_nodes}."
+            f"cluster.workers_per_node is 0, which uses every GPU, but {' and '.join(own)} need separate "
+            f"GPUs. Set cluster.workers_per_node={left // cluster.num_nodes}."
         )
 
 
@@ -169,8 +167,7 @@ def nodes_need_a_cluster(config: Config, gpus: Gpus) -> Iterator[str]:
     if config.cluster.num_nodes > 1 and not config.cluster.address:
         yield (
             f"cluster.num_nodes is {config.cluster.num_nodes}, but cluster.address is empty and a local Ray has 1 "
-            f"node. "
-            "Set cluster.address=auto (or HOST:PORT) to join a running cluster, or cluster.num_nodes=1."
+            "node. Set cluster.address=auto (or HOST:PORT) to join a running cluster, or cluster.num_nodes=1."
         )
 
 
@@ -179,7 +176,9 @@ def gpu_only_options_have_a_gpu(config: Config, gpus: Gpus) -> Iterator[str]:
         return
     for name, is_set in offloads(config).items():
         if is_set:
-            yield (f"{name} is true, but the workers run on CPU, where nothing can move to the host. Set {name}=false.")
+            yield (
+                f"{name} is true, but the workers run on CPU, which has no device memory to offload. Set {name}=false."
+            )
 
 
 def offloads(config: Config) -> dict[str, bool]:
@@ -204,7 +203,7 @@ def only_on_gpus(config: Config) -> frozenset[str]:
     return moved | {"cluster.workers_per_node", "cluster.num_nodes"}
 
 
-def what_is_on_the_host_is_not_moved_there(config: Config, gpus: Gpus) -> Iterator[str]:
+def cpu_offload_excludes_other_offloads(config: Config, gpus: Gpus) -> Iterator[str]:
     found = offloads(config)
     for section, fsdp in shardings(config).items():
         if not fsdp.cpu_offload:
@@ -217,7 +216,7 @@ def what_is_on_the_host_is_not_moved_there(config: Config, gpus: Gpus) -> Iterat
                 )
         if fsdp.shard_size == "1":
             yield (
-                f"{section}.fsdp.cpu_offload has layers come to the GPU one by one, but {section}.fsdp.shard_size=1 "
+                f"{section}.fsdp.cpu_offload copies layers to the GPU one by one, but {section}.fsdp.shard_size=1 "
                 f"gives each rank a whole replica. Set {section}.fsdp.shard_size=all, or "
                 f"{section}.fsdp.cpu_offload=false."
             )
@@ -226,8 +225,8 @@ def what_is_on_the_host_is_not_moved_there(config: Config, gpus: Gpus) -> Iterat
 def threads_are_for_workers_on_cpu(config: Config, gpus: Gpus) -> Iterator[str]:
     if config.cluster.threads_per_worker and gpus.runs_on_gpu(config):
         yield (
-            f"cluster.threads_per_worker is {config.cluster.threads_per_worker}, which is for workers on CPU, but the "
-            "workers run on GPUs. Set cluster.threads_per_worker=0."
+            f"cluster.threads_per_worker is {config.cluster.threads_per_worker}, which applies to workers on CPU, but "
+            "the workers run on GPUs. Set cluster.threads_per_worker=0."
         )
 
 
@@ -242,11 +241,11 @@ def threads_problem(config: Config, *, workers: int, cores: int) -> Iterator[str
     threads = config.cluster.threads_per_worker
     if threads <= 1 or threads * workers <= cores:
         return
-    whose = f"the {workers} workers of a node share" if workers > 1 else "the only worker of a node has"
+    owner = f"the {workers} workers of a node share" if workers > 1 else "the only worker of a node has"
     fewer = f", or cluster.workers_per_node={cores // threads}" if threads <= cores else ""
     yield (
-        f"cluster.threads_per_worker is {threads}, but {whose} {cores} core{'s' * (cores > 1)}. Set "
-        f"cluster.threads_per_worker={max(cores // workers, 1)} or less, 0 for as many as there are{fewer}."
+        f"cluster.threads_per_worker is {threads}, but {owner} {cores} core{'s' * (cores > 1)}. Set "
+        f"cluster.threads_per_worker={max(cores // workers, 1)} or less, 0 for all available{fewer}."
     )
 
 
@@ -272,28 +271,29 @@ def restarts_are_allowed(config: Config, gpus: Gpus) -> Iterator[str]:
         )
 
 
-def dealing_repeats(config: Config, gpus: Gpus) -> Iterator[str]:
+def dealing_is_deterministic(config: Config, gpus: Gpus) -> Iterator[str]:
     if config.trainer.deterministic and config.rollout.dealing == "queue":
         yield (
-            "rollout.dealing is queue, but trainer.deterministic=true wants a run that repeats bit for bit, and which "
-            "engine runs a prompt can change its last bits. Set rollout.dealing=ahead, or trainer.deterministic=false."
+            "rollout.dealing is queue, but trainer.deterministic=true requires a run that repeats bit for bit, and "
+            "which engine runs a prompt can change its last bits. Set rollout.dealing=ahead, or "
+            "trainer.deterministic=false."
         )
 
 
 CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
-    engine_holds_a_whole_row,
-    engine_steps_hold_a_token_of_each,
+    engine_fits_the_longest_row,
+    engine_steps_fit_all_sequences,
     engine_arguments_are_known,
     gpus_exist,
     nodes_need_a_cluster,
     tensor_parallel_fits_ranks,
     greedy_validation_is_not_repeated,
     gpu_only_options_have_a_gpu,
-    what_is_on_the_host_is_not_moved_there,
+    cpu_offload_excludes_other_offloads,
     threads_are_for_workers_on_cpu,
     threads_have_cores,
     workers_have_cores,
     shared_sequences_are_packed,
     restarts_are_allowed,
-    dealing_repeats,
+    dealing_is_deterministic,
 )

@@ -49,8 +49,8 @@ def most_workers(config: Config, memory: float) -> int:
     sizes = {path: num_parameters(path) for path in _models(config)}
     if 0 in sizes.values() or sum(sizes.values()) > MAX_PARAMETERS:
         return 0
-    room = memory - DRIVER_GIB - config.cluster.object_store_memory_gib
-    return max(int(room / (WORKER_GIB + config.rollout.kv_cache_memory_gib)), 0)
+    free_gib = memory - DRIVER_GIB - config.cluster.object_store_memory_gib
+    return max(int(free_gib / (WORKER_GIB + config.rollout.kv_cache_memory_gib)), 0)
 
 
 def _models(config: Config) -> list[str]:

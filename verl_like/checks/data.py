@@ -31,12 +31,12 @@ def custom_code_is_named_by_its_file(config: Config, gpus: Gpus) -> Iterator[str
             yield f"{option} is {name!r}; expected {others}path/to/file.py:name."
         if kwargs and not name:
             yield (
-                f"{option}_kwargs is {kwargs}, but {option} names no code of yours, so nothing takes them. Name a "
+                f"{option}_kwargs is {kwargs}, but {option} does not name your own code, so nothing reads them. Name a "
                 f"function there, or leave {option}_kwargs empty."
             )
 
 
-def a_curriculum_is_one(config: Config, gpus: Gpus) -> Iterator[str]:
+def curriculum_is_valid(config: Config, gpus: Gpus) -> Iterator[str]:
     data = config.data
     if data.sampler != CURRICULUM and data.curriculum != CurriculumConfig():
         yield (
@@ -45,7 +45,7 @@ def a_curriculum_is_one(config: Config, gpus: Gpus) -> Iterator[str]:
         )
     if data.sampler == CURRICULUM and data.curriculum.unseen_frac == 0:
         yield (
-            "data.curriculum.unseen_frac is 0, so the prompts of the first batch alone would ever be trained on; "
+            "data.curriculum.unseen_frac is 0, so only the prompts of the first batch would ever be trained on; "
             f"expected a number above 0, up to 1. Set data.curriculum.unseen_frac={CurriculumConfig().unseen_frac}, or "
             f"a small one such as 0.01 for one new prompt a batch."
         )
@@ -56,7 +56,7 @@ def a_curriculum_is_one(config: Config, gpus: Gpus) -> Iterator[str]:
         )
 
 
-def custom_code_is_there(config: Config) -> Iterator[str]:
+def custom_code_exists(config: Config) -> Iterator[str]:
     for option, name, _ in _custom_code(config.data):
         file = name.rpartition(":")[0]
         if _FORM.fullmatch(name) and not Path(file).expanduser().is_file():
@@ -72,15 +72,15 @@ def _custom_code(data: DataConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "data.sampler", own, data.sampler_kwargs
 
 
-def one_chooses_the_rows(config: Config, gpus: Gpus) -> Iterator[str]:
+def one_option_selects_the_rows(config: Config, gpus: Gpus) -> Iterator[str]:
     if config.data.sampler and config.data.train_weights:
         yield (
-            f"data.sampler is {config.data.sampler} and data.train_weights is {config.data.train_weights}, but one "
-            f"alone can choose the rows. Leave one of them empty."
+            f"data.sampler is {config.data.sampler} and data.train_weights is {config.data.train_weights}, but only "
+            f"one of them can select the rows. Leave one of them empty."
         )
 
 
-def data_files_are_there(config: Config) -> Iterator[str]:
+def data_files_exist(config: Config) -> Iterator[str]:
     if config.data.custom_dataset:  # it alone interprets its entries
         return
     command = config.trainer.prepare_command
@@ -104,6 +104,6 @@ def first_rows_have_their_columns(config: Config) -> Iterator[str]:
             row = first_row(file)
             if row is not None:
                 row.value(data.prompt_key, "data.prompt_key")
-                ground_truth(row, data)
+                ground_truth(row, data, is_needed=config.needs_ground_truth)
         except ValueError as error:
             yield str(error)

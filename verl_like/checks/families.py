@@ -12,7 +12,7 @@ from typing import Any
 # Fields of models that read other inputs than text.
 _OF_PICTURES = ("vision_config", "visual", "vision_tower", "mm_vision_tower", "image_token_id", "image_token_index")
 _OF_SOUND = ("audio_config", "audio_token_id", "speech_config")
-_REMEDY = "Name a language model of text alone, e.g. Qwen/Qwen3-0.6B"
+_REMEDY = "Name a text-only language model, e.g. Qwen/Qwen3-0.6B"
 
 
 def wrong_kind(model: Mapping[str, Any], *, is_classifier: bool, trusts_code: bool) -> str | None:
@@ -27,13 +27,13 @@ def wrong_kind(model: Mapping[str, Any], *, is_classifier: bool, trusts_code: bo
     senses = {"pictures": _OF_PICTURES, "sound": _OF_SOUND}
     for sense, fields in senses.items():
         if found := next((field for field in fields if model.get(field) not in (None, {}, [], "")), None):
-            return f"which reads {sense} ({name}, with {found} in its config.json), where rows are text. {_REMEDY}."
+            return f"which reads {sense} ({name}, with {found} in its config.json), but rows are text. {_REMEDY}."
     if model.get("is_encoder_decoder"):
-        return f"which is an encoder with a decoder ({name}), where a decoder alone is expected. {_REMEDY}."
+        return f"which is an encoder-decoder model ({name}), expected a decoder-only model. {_REMEDY}."
     if not isinstance(kind, str):
         return None
     if kind in _families("MASKED_LM") and not model.get("is_decoder"):
-        return f"which is an encoder ({name}) and writes no text, where a decoder is expected. {_REMEDY}."
+        return f"which is an encoder ({name}) and generates no text, expected a decoder-only model. {_REMEDY}."
     task, auto = (
         ("SEQUENCE_CLASSIFICATION", "AutoModelForSequenceClassification")
         if is_classifier
@@ -46,9 +46,9 @@ def wrong_kind(model: Mapping[str, Any], *, is_classifier: bool, trusts_code: bo
     if isinstance(code, dict) and auto in code:
         if trusts_code:
             return None
-        return f"which needs the code that comes with it ({code[auto]}). Set model.trust_remote_code=true."
-    what = "classifier of texts" if is_classifier else "language model"
-    return f"which is a {kind} ({name}), of which the installed transformers has no {what}. {_REMEDY}."
+        return f"which needs its own code ({code[auto]}). Set model.trust_remote_code=true."
+    what = "text classifier" if is_classifier else "language model"
+    return f"which is a {kind} ({name}), which the installed transformers does not support as a {what}. {_REMEDY}."
 
 
 @functools.cache

@@ -12,11 +12,12 @@ from verl_like.checks.paths import is_local_path
 from verl_like.checks.rules import contradictions
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
-from verl_like.controller.errors import INTERRUPT
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt
 from verl_like.data.hub_datasets import is_on_hub
 from verl_like.remote import is_remote
-from verl_like.remote_models import copied_folder, here, lacking_at
-from verl_like.telemetry.startup import STARTUP
+from verl_like.remote_models import copied_folder, lacking_at, local_path
+from verl_like.telemetry.startup import Startup
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def hub_problems(config: Config) -> Iterator[str]:
         )
     if not found:
         log.warning(
-            "the hub at %s is out of reach (%s): its cache alone is read (HF_HUB_OFFLINE=1)", hub.endpoint(), reason
+            "the hub at %s is unreachable (%s): only its cache is read (HF_HUB_OFFLINE=1)", hub.endpoint(), reason
         )
         hub.go_offline()
 
@@ -73,12 +74,12 @@ def _unreachable_url(option: str, url: str, *, needs_weights: bool) -> str | Non
         if needs_weights and (lacking := lacking_at(url)):
             return f"{option} is {url}, a folder without {lacking}"
         if not copied_folder(url).is_dir():
-            STARTUP.now(f"copying {url} to {copied_folder(url)}")
-        here(url, lambda: INTERRUPT.stop_before("start"))
+            current(Startup).now(f"copying {url} to {copied_folder(url)}")
+        local_path(url, lambda: current(Interrupt).stop_before("start"))
     except Exception as error:  # noqa: BLE001 (any store's library may raise anything)
         return (
             f"{option} is {url}, which cannot be copied here ({type(error).__name__}: {error}). Correct the URL, or "
-            "look at the store's credentials and address."
+            "check the store's credentials and address."
         )
     return None
 

@@ -31,8 +31,7 @@ def attention_needs_packed_rows(config: Config, gpus: Gpus) -> Iterator[str]:
     if config.model.attention != "auto" and not config.model.remove_padding:
         yield (
             f"model.attention is {config.model.attention}, the kernel of packed rows, but model.remove_padding is "
-            f"false. "
-            "Set model.remove_padding=true, or model.attention=auto."
+            "false. Set model.remove_padding=true, or model.attention=auto."
         )
 
 
@@ -51,8 +50,8 @@ def attention_takes_16_bits(config: Config, gpus: Gpus) -> Iterator[str]:
     for section, fsdp in shardings(config).items():
         if fsdp.param_dtype == "float32":
             yield (
-                f"model.attention is {kernel}, which takes 16 bits, but {section}.fsdp.param_dtype is float32. Set "
-                f"model.attention=auto, or {section}.fsdp.param_dtype=bfloat16."
+                f"model.attention is {kernel}, which needs 16-bit tensors, but {section}.fsdp.param_dtype is float32. "
+                f"Set model.attention=auto, or {section}.fsdp.param_dtype=bfloat16."
             )
 
 
@@ -77,7 +76,7 @@ def fused_kernels_are_installed(config: Config, gpus: Gpus) -> Iterator[str]:
 def layers_are_fused_once(config: Config, gpus: Gpus) -> Iterator[str]:
     if config.model.kernels == "liger" and config.actor.compile_layers:
         yield (
-            "actor.compile_layers has the compiler fuse what model.kernels=liger has kernels for. Set "
+            "actor.compile_layers compiles the layers that model.kernels=liger replaces by its kernels. Set "
             "model.kernels=torch, or actor.compile_layers=false."
         )
 

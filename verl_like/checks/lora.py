@@ -10,14 +10,14 @@ from verl_like.config.schema import Config, RefConfig
 MAX_ENGINE_RANK = 512  # of vLLM 0.32; a test compares it with the installed version
 
 
-def ref_has_a_model_of_its_own(config: Config, gpus: Gpus) -> Iterator[str]:
+def ref_has_its_own_model(config: Config, gpus: Gpus) -> Iterator[str]:
     names = ("max_tokens_per_micro_batch", "sequence_parallel_size", "fsdp")
     idle = [name for name in names if getattr(config.ref, name) != getattr(RefConfig(), name)]
     if config.ref_is_actor and idle:
         yield (
             f"{' and '.join(f'ref.{name}' for name in idle)} would have no effect: with model.lora.rank="
             f"{config.model.lora.rank} the reference is the actor without its adapters. Set "
-            f"{' and '.join(f'actor.{name}' for name in idle)}, or name a model of its own in ref.path."
+            f"{' and '.join(f'actor.{name}' for name in idle)}, or name a separate model in ref.path."
         )
 
 
@@ -27,19 +27,19 @@ def engine_takes_adapters(config: Config, gpus: Gpus) -> Iterator[str]:
         return
     if not rank:
         yield (
-            "rollout.lora is adapter, but model.lora.rank is 0, so there is none. Set model.lora.rank=8, or "
+            "rollout.lora is adapter, but model.lora.rank is 0, so there is no adapter. Set model.lora.rank=8, or "
             "rollout.lora=merged."
         )
     elif config.rollout.backend != "vllm":
         yield (
-            f"rollout.lora is adapter, which only vLLM takes, but rollout.backend is {config.rollout.backend}. Set "
+            f"rollout.lora is adapter, which only vLLM supports, but rollout.backend is {config.rollout.backend}. Set "
             "rollout.lora=merged."
         )
     elif rank > MAX_ENGINE_RANK:
         yield (
-            f"model.lora.rank is {rank}, but vLLM takes adapters of rank {MAX_ENGINE_RANK} at most. Lower it, or set "
-            "rollout.lora=merged."
+            f"model.lora.rank is {rank}, but vLLM supports adapters of rank {MAX_ENGINE_RANK} at most. Lower it, or "
+            "set rollout.lora=merged."
         )
 
 
-LORA_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (ref_has_a_model_of_its_own, engine_takes_adapters)
+LORA_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (ref_has_its_own_model, engine_takes_adapters)

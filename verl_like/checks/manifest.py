@@ -32,8 +32,8 @@ def damage(folder: Path, *, name: str = "") -> str | None:
         return f"it has no {NAME}"
     stats = ((file, (folder / file).stat()) for file in sorted([NAME, *_files(folder)]))
     state = tuple((file, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
-    place = folder.resolve()
-    return _damage(str(place), state) or _misnamed(place, name or place.name)
+    resolved = folder.resolve()
+    return _damage(str(resolved), state) or _misnamed(resolved, name or resolved.name)
 
 
 def _misnamed(folder: Path, name: str) -> str | None:
@@ -50,23 +50,23 @@ def _misnamed(folder: Path, name: str) -> str | None:
 @lru_cache(maxsize=64)
 def _damage(folder: str, state: tuple[tuple[str, int, int], ...]) -> str | None:
     """Compare the files with the manifest, once per ``state`` of the files, because a start checks several times."""
-    place = Path(folder)
+    path = Path(folder)
     try:
-        recorded: dict[str, dict[str, Any]] = json.loads((place / NAME).read_text())["files"]
+        recorded: dict[str, dict[str, Any]] = json.loads((path / NAME).read_text())["files"]
         if outside := [name for name in recorded if name.startswith("/") or ".." in name.split("/")]:
-            return f"its {NAME} names {outside[0]!r:.200}, which lies outside of it"
-        missing = [name for name in recorded if not (place / name).is_file()]
+            return f"its {NAME} names {outside[0]!r:.200}, which is outside of the folder"
+        missing = [name for name in recorded if not (path / name).is_file()]
         if missing:
             return f"{missing[0]} is missing"
         for name, entry in recorded.items():
-            found = (place / name).stat().st_size
+            found = (path / name).stat().st_size
             if found != entry["bytes"]:
                 return f"{name} has {found} bytes instead of {entry['bytes']}"
-        for (name, entry), now in zip(recorded.items(), _entries(place, list(recorded)), strict=True):
+        for (name, entry), now in zip(recorded.items(), _entries(path, list(recorded)), strict=True):
             if now != entry:
                 return f"{name} has another checksum than when it was written"
     except OSError as error:
-        return f"{os.path.relpath(error.filename or NAME, place)} cannot be read ({error.strerror})"
+        return f"{os.path.relpath(error.filename or NAME, path)} cannot be read ({error.strerror})"
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         return f"{NAME} cannot be read ({type(error).__name__}: {error})"
     return None

@@ -104,7 +104,7 @@ def models_are_of_text(config: Config, gpus: Gpus) -> Iterator[str]:
             yield f"{name} is {path}, {problem}"
 
 
-def models_are_there(config: Config) -> Iterator[str]:
+def models_exist(config: Config) -> Iterator[str]:
     command = config.trainer.prepare_command
     for name, path in named_models(config).items():
         problem = (
@@ -131,14 +131,14 @@ def models_are_there(config: Config) -> Iterator[str]:
 def _incomplete_model(name: str, path: str) -> Iterator[str]:
     folder = _folder(path)
     if not _read(str(folder / "config.json")) and (folder / "config.json").read_text().strip() != "{}":
-        yield f"{name} is {path}, whose config.json is no JSON mapping. Copy the model again, or name another."
+        yield f"{name} is {path}, whose config.json is not a JSON mapping. Copy the model again, or name another."
     if lacking := lacking_in(folder):
         yield f"{name} is {path}, a folder without {lacking}"
         return
     broken = [f"{file.name} {reason}" for file in weights_in(folder) if (reason := cut_off(file))]
     yield from (f"{name} is {path}, whose {reason}. Copy the model again." for reason in broken)
     if not broken and (other := _of_another_model(folder)):
-        yield f"{name} is {path}, whose weights are not those of its config.json: {other}. Copy it again."
+        yield f"{name} is {path}, whose weights do not match its config.json: {other}. Copy it again."
 
 
 def _of_another_model(folder: Path) -> str | None:
@@ -160,14 +160,14 @@ def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:
     for name, path in _used(config).items():
         limit, field = _positions(_config_of(path, config.model.override_config))
         if limit is not None and longest > limit:
-            room = int(limit) - data.max_prompt_length
-            shorter = f"data.max_response_length={room}"
-            if room < limit / 4:
+            remaining = int(limit) - data.max_prompt_length
+            shorter = f"data.max_response_length={remaining}"
+            if remaining < limit / 4:
                 shorter = f"data.max_prompt_length={int(limit) // 2} and data.max_response_length={int(limit) // 2}"
             yield (
                 f"data.max_prompt_length={data.max_prompt_length} + data.max_response_length="
                 f"{data.max_response_length} are {longest} tokens, but {name}={path} reads at most {limit:g} ({field} "
-                f"in its config.json). Shorten the rows, e.g. {shorter}, or take a model that reads more."
+                f"in its config.json). Shorten the rows, e.g. {shorter}, or use a model with a longer context."
             )
     judge = config.reward.judge
     if judge.path:
@@ -194,7 +194,7 @@ def _positions(model: Mapping[str, Any]) -> tuple[float | None, str]:
     return (max(limit, float(own)), field) if isinstance(own, int) else (limit, field)
 
 
-def numbers_would_be_right(config: Config, gpus: Gpus) -> Iterator[str]:
+def model_features_are_supported(config: Config, gpus: Gpus) -> Iterator[str]:
     """Yield a problem for each model feature that the log-probs or the attention here would silently ignore."""
     for name, path in _used(config).items():
         model = _config_of(path, config.model.override_config)
@@ -202,20 +202,20 @@ def numbers_would_be_right(config: Config, gpus: Gpus) -> Iterator[str]:
         if scales:
             yield (
                 f"{name}={path} scales its logits ({', '.join(f'{key}={scales[key]}' for key in scales)} in its "
-                "config.json), which our log-probs leave out. Take a model of another family."
+                "config.json), which the log-probs here ignore. Take a model of another family."
             )
         if model.get("quantization_config"):
             yield f"{name}={path} has quantised weights, expected plain floating point. Name a model without them."
         if model.get("model_type") in _WITH_SINKS:
-            yield f"{name}={path} has attention sinks, which our attention lacks. Take a model of another family."
+            yield f"{name}={path} has attention sinks, which are not supported. Take a model of another family."
         if config.model.remove_padding and model.get("attn_logit_softcapping"):
             yield (
                 f"{name}={path} caps its attention (attn_logit_softcapping={model['attn_logit_softcapping']} in its "
-                "config.json), which attention over packed rows lacks. Set model.remove_padding=false."
+                "config.json), which attention over packed rows does not support. Set model.remove_padding=false."
             )
 
 
-def heads_are_dealt_evenly(config: Config, gpus: Gpus) -> Iterator[str]:
+def heads_divide_evenly(config: Config, gpus: Gpus) -> Iterator[str]:
     for name, own_path, size in (
         ("actor", "", config.actor.sequence_parallel_size),
         ("ref", config.ref.path, config.ref.sequence_parallel_size),
@@ -265,7 +265,7 @@ def heads_fit_the_engine(config: Config, gpus: Gpus) -> Iterator[str]:
             )
 
 
-def models_speak_the_same_tokens(config: Config, gpus: Gpus) -> Iterator[str]:
+def models_share_the_tokenizer(config: Config, gpus: Gpus) -> Iterator[str]:
     """Yield a problem for each model whose tokens differ from the tokenizer's, or that lacks embeddings for its ids."""
     others = {name: path for name, path in _used(config).items() if name != "model.path"}
     if config.model.tokenizer_path:
@@ -273,10 +273,10 @@ def models_speak_the_same_tokens(config: Config, gpus: Gpus) -> Iterator[str]:
     tokenizer = config.model.tokenizer
     own = _folder(tokenizer) / "tokenizer.json"
     for name, path in others.items():
-        theirs = _folder(path) / "tokenizer.json"
-        if not own.is_file() or (theirs.is_file() and theirs.read_bytes() == own.read_bytes()):
+        other = _folder(path) / "tokenizer.json"
+        if not own.is_file() or (other.is_file() and other.read_bytes() == own.read_bytes()):
             continue
-        tokens, other_tokens = _tokens(str(own)), _tokens(str(theirs))
+        tokens, other_tokens = _tokens(str(own)), _tokens(str(other))
         differing = sorted(i for i in tokens.keys() & other_tokens.keys() if tokens[i] != other_tokens[i])
         if differing:
             first = differing[0]
@@ -311,8 +311,8 @@ MODEL_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     model_is_named,
     models_are_of_text,
     rows_fit_the_models,
-    numbers_would_be_right,
-    heads_are_dealt_evenly,
+    model_features_are_supported,
+    heads_divide_evenly,
     heads_fit_the_engine,
-    models_speak_the_same_tokens,
+    models_share_the_tokenizer,
 )

@@ -40,7 +40,7 @@ def missing_files(name: str, files: list[str], *, prepare_command: str) -> Itera
 def _remedy(prepare_command: str, otherwise: str) -> str:
     if not prepare_command:
         return otherwise[0].upper() + otherwise[1:]
-    return f"Run `{prepare_command}`, which makes what the recipe names; otherwise {otherwise}"
+    return f"Run `{prepare_command}`, which creates the files of the recipe; otherwise {otherwise}"
 
 
 def is_local_path(path: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from verl_like.config.schema import Config
 from verl_like.machine import extensions
 from verl_like.machine.findings import Status, refuse
-from verl_like.machine.probes import what_runs_need
+from verl_like.machine.probes import check_for_runs
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ def check_machine(config: Config, *, generates: bool, warns: bool = True) -> Non
     engines = ["ray", "torch"]
     if generates:
         engines += [config.rollout.backend, *([config.reward.judge.backend] if config.reward.judge.path else [])]
-    found = what_runs_need(Path(config.trainer.output_dir).expanduser())
-    found += [finding for engine in dict.fromkeys(engines) for finding in extensions.look(engine)]
+    found = check_for_runs(Path(config.trainer.output_dir).expanduser())
+    found += [finding for engine in dict.fromkeys(engines) for finding in extensions.check(engine)]
     refuse(found)
     for finding in found if warns else ():
         if finding.status is Status.NOTE:

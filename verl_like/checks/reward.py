@@ -25,7 +25,7 @@ def own_gpus(config: Config) -> dict[str, int]:
 
 def reward_functions_are_known(config: Config) -> Iterator[str]:
     try:
-        specs = function_specs(config.reward)
+        specs = function_specs(config.scoring)
     except ValueError as error:
         yield str(error)
         return
@@ -37,9 +37,9 @@ def reward_functions_are_known(config: Config) -> Iterator[str]:
             )
 
 
-def reward_files_are_there(config: Config) -> Iterator[str]:
+def reward_files_exist(config: Config) -> Iterator[str]:
     try:
-        specs = function_specs(config.reward)
+        specs = function_specs(config.scoring)
     except ValueError:  # reward_functions_are_known reports it
         return
     for spec in specs:
@@ -51,28 +51,27 @@ def reward_files_are_there(config: Config) -> Iterator[str]:
             )
 
 
-def judge_engines_are_whole(config: Config) -> Iterator[str]:
+def judge_engines_have_all_ranks(config: Config) -> Iterator[str]:
     judge = config.reward.judge
     if judge.num_workers % judge.tensor_parallel_size:
         yield (
-            f"reward.judge.num_workers is {judge.num_workers}, which is no multiple of "
+            f"reward.judge.num_workers is {judge.num_workers}, which is not a multiple of "
             f"reward.judge.tensor_parallel_size="
             f"{judge.tensor_parallel_size}. Set it to {judge.tensor_parallel_size} or a multiple."
         )
     if judge.backend == "hf" and judge.tensor_parallel_size > 1:
         yield (
-            f"reward.judge.tensor_parallel_size is {judge.tensor_parallel_size}, but reward.judge.backend=hf "
-            f"generates on one "
-            "rank at a time. Set it to 1, or reward.judge.backend=vllm."
+            f"reward.judge.tensor_parallel_size is {judge.tensor_parallel_size}, but reward.judge.backend=hf generates "
+            "on one rank at a time. Set it to 1, or reward.judge.backend=vllm."
         )
     if judge.max_tokens >= judge.max_model_len:
         yield (
-            f"reward.judge.max_tokens is {judge.max_tokens}, which leaves no room for a question in "
+            f"reward.judge.max_tokens is {judge.max_tokens}, which leaves no tokens for the prompt in "
             f"reward.judge.max_model_len={judge.max_model_len}. Raise the latter."
         )
 
 
-def a_judge_can_be_asked(config: Config) -> Iterator[str]:
+def judge_template_is_valid(config: Config) -> Iterator[str]:
     judge = config.reward.judge
     if judge.path:
         try:
@@ -83,6 +82,6 @@ def a_judge_can_be_asked(config: Config) -> Iterator[str]:
 
 REWARD_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     reward_functions_are_known,
-    judge_engines_are_whole,
-    a_judge_can_be_asked,
+    judge_engines_have_all_ranks,
+    judge_template_is_valid,
 )

@@ -16,7 +16,7 @@ from verl_like.checks.algorithm import ALGORITHM_RULES, algorithm_warnings, algo
 from verl_like.checks.checkpoints import resume_problem
 from verl_like.checks.cluster import (
     CLUSTER_RULES,
-    engine_holds_a_whole_row,
+    engine_fits_the_longest_row,
     gpu_only_options_have_a_gpu,
     sequence_parallel_problem,
     shard_size_problem,
@@ -25,20 +25,21 @@ from verl_like.checks.cluster import (
     threads_problem,
 )
 from verl_like.checks.data import (
-    a_curriculum_is_one,
+    curriculum_is_valid,
+    custom_code_exists,
     custom_code_is_named_by_its_file,
-    custom_code_is_there,
-    data_files_are_there,
+    data_files_exist,
     every_file_has_a_weight,
     first_rows_have_their_columns,
-    one_chooses_the_rows,
+    one_option_selects_the_rows,
 )
+from verl_like.checks.environment import ENVIRONMENT_RULES, environment_files_exist
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
 from verl_like.checks.lora import LORA_RULES
-from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_are_there
-from verl_like.checks.reward import REWARD_RULES, reward_files_are_there
-from verl_like.checks.validation import best_metric_is_measured, there_is_something_to_validate_on
+from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_exist
+from verl_like.checks.reward import REWARD_RULES, reward_files_exist
+from verl_like.checks.validation import best_metric_is_measured, val_files_are_set
 from verl_like.config.options import wrong_values
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
@@ -95,7 +96,7 @@ def contradictions(config: Config, *, num_devices: int | None = None) -> list[st
     is_here = num_devices is None and not config.cluster.address
     gpus = gpus_here() if is_here else Gpus(num_devices)
     unknown = list(algorithms_exist(config))
-    own_rules = REWARD_RULES if unknown else (*ALGORITHM_RULES, *REWARD_RULES)
+    own_rules = (*(() if unknown else ALGORITHM_RULES), *REWARD_RULES, *ENVIRONMENT_RULES)
     return [
         *unknown,
         *(problem for rule in RULES for problem in rule(config, gpus)),
@@ -119,7 +120,12 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
         *sequence_parallel_problem(config, ranks=world_size),
     ]
     if device == "cpu":  # known only now for a joined cluster
-        for rule in (engine_holds_a_whole_row, gpu_only_options_have_a_gpu, kernels_have_a_gpu, heads_fit_the_engine):
+        for rule in (
+            engine_fits_the_longest_row,
+            gpu_only_options_have_a_gpu,
+            kernels_have_a_gpu,
+            heads_fit_the_engine,
+        ):
             found += rule(config, Gpus(0))
         found += threads_problem(config, workers=per_node, cores=cores)
     else:
@@ -127,7 +133,7 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
     refuse(found)
 
 
-def there_is_something_to_train_on(config: Config, gpus: Gpus) -> Iterator[str]:
+def train_files_are_set(config: Config, gpus: Gpus) -> Iterator[str]:
     if not config.data.train_files and not config.trainer.val_only:
         yield (
             "data.train_files is empty, but training needs rows. Set data.train_files=[path/to/train.parquet], or "
@@ -139,13 +145,12 @@ def loggers_exist(config: Config, gpus: Gpus) -> Iterator[str]:
     for name in config.trainer.loggers:
         if name not in LOGGERS:
             yield (
-                f"trainer.loggers holds {name}, but must hold some of "
-                f"{', '.join(LOGGERS)}{suggestion(name, LOGGERS) or '.'}"
+                f"trainer.loggers holds {name}, expected some of {', '.join(LOGGERS)}{suggestion(name, LOGGERS) or '.'}"
             )
         if name in SERVICES and importlib.util.find_spec(name) is None:
             yield (
-                f"trainer.loggers holds {name}, which is not installed. Run `pip install {name}`, or take it "
-                "out of trainer.loggers."
+                f"trainer.loggers holds {name}, which is not installed. Run `pip install {name}`, or remove it "
+                "from trainer.loggers."
             )
 
 
@@ -164,8 +169,8 @@ def run_folder_can_be_written(config: Config, gpus: Gpus) -> Iterator[str]:
         return
     folder = Path(config.trainer.output_dir).expanduser() / name
     try:
-        for place in ("eval",) if config.trainer.val_only else ("", "checkpoints", "samples"):
-            refuse_unwritable(folder / place)
+        for name in ("eval",) if config.trainer.val_only else ("", "checkpoints", "samples"):
+            refuse_unwritable(folder / name)
     except ValueError as error:
         yield str(error)
 
@@ -198,11 +203,11 @@ def _remote_folder_problems(config: Config) -> Iterator[str]:
         return
     own = Path(config.trainer.output_dir).expanduser() / config.trainer.experiment_name
     copy = path / config.trainer.experiment_name
-    own_place, copy_place = own.resolve(), copy.resolve()
-    if own_place.is_relative_to(copy_place) or copy_place.is_relative_to(own_place):
+    original, copied = own.resolve(), copy.resolve()
+    if original.is_relative_to(copied) or copied.is_relative_to(original):
         yield (
-            f"{found} must lie apart from the run's own folder: {copy_place} would be the copy of {own_place}. Name a "
-            "folder on another disk, or have no copy: trainer.remote_dir=''."
+            f"{found} must not overlap the run's folder: {copied} would be the copy of {original}. Name a "
+            "folder on another disk, or disable the copy with trainer.remote_dir=''."
         )
 
 
@@ -214,12 +219,12 @@ def resume_path_is_a_checkpoint(config: Config) -> Iterator[str]:
 
 RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     *MODEL_RULES,
-    there_is_something_to_train_on,
+    train_files_are_set,
     every_file_has_a_weight,
     custom_code_is_named_by_its_file,
-    one_chooses_the_rows,
-    a_curriculum_is_one,
-    there_is_something_to_validate_on,
+    one_option_selects_the_rows,
+    curriculum_is_valid,
+    val_files_are_set,
     best_metric_is_measured,
     *CLUSTER_RULES,
     *KERNEL_RULES,
@@ -229,9 +234,10 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     remote_dir_can_be_opened,
 )
 FILE_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
-    models_are_there,
-    data_files_are_there,
-    custom_code_is_there,
-    reward_files_are_there,
+    models_exist,
+    data_files_exist,
+    custom_code_exists,
+    reward_files_exist,
+    environment_files_exist,
     resume_path_is_a_checkpoint,
 )

@@ -9,7 +9,7 @@ from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 
 
-def there_is_something_to_validate_on(config: Config, gpus: Gpus) -> Iterator[str]:
+def val_files_are_set(config: Config, gpus: Gpus) -> Iterator[str]:
     if config.data.val_files:
         return
     for name, is_set in (
@@ -19,7 +19,7 @@ def there_is_something_to_validate_on(config: Config, gpus: Gpus) -> Iterator[st
     ):
         if is_set:
             yield (
-                f"{name} is set, but data.val_files is empty, so there is nothing to validate on. "
+                f"{name} is set, but data.val_files is empty, so there are no rows to validate on. "
                 f"Set data.val_files=[path/to/val.parquet], or leave {name} at its default."
             )
 
@@ -61,6 +61,6 @@ def best_metric_problem(config: Config, sources: Collection[str] | None = None) 
             return None
     more = f"val/<{'data source' if sources is None else 'one of these sources'}>/<detail>/{kinds[0]}"
     return (
-        f"trainer.best_metric is {found!r}, but validation gives {', '.join(names)}, and {more} of each number that "
+        f"trainer.best_metric is {found!r}, but validation gives {', '.join(names)}, and {more} for each number that "
         f"the reward function reports{suggestion(found, names, cutoff=0.6) or '. Choose one of these.'}"
     )

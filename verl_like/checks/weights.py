@@ -14,7 +14,7 @@ def tensors(file: Path) -> dict[str, dict[str, Any]]:
     """Return {name: dtype, shape and offsets} of all tensors.
 
     Raises:
-        ValueError: the header is truncated or invalid; the message says what was found.
+        ValueError: the header is truncated or invalid; the message describes it.
         OSError: the file is unreadable.
     """
     with file.open("rb") as opened:
@@ -23,7 +23,7 @@ def tensors(file: Path) -> dict[str, dict[str, Any]]:
     if text and not text.startswith(b"{"):
         raise ValueError("does not begin as a safetensors file does")
     if len(text) < size or not text:
-        raise ValueError(f"is cut off after {file.stat().st_size:,} bytes, within its head")
+        raise ValueError(f"is cut off after {file.stat().st_size:,} bytes, within its header")
     try:
         head = json.loads(text)
     except ValueError:

@@ -49,8 +49,8 @@ class CustomRows:
         """Return the function's result as an iterable."""
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, (Iterable, Sized)):
             raise _WrongRows(
-                f"{self._spec} gave a {type(found).__name__} for {entry!r}; expected rows: a list, a generator or "
-                f"another iterable of dicts. Return these."
+                f"{self._spec} returned a {type(found).__name__} for {entry!r}; expected rows: a list, a generator or "
+                f"another iterable of dicts. Return such rows."
             )
         if isinstance(found, Iterable):
             return found
@@ -59,21 +59,22 @@ class CustomRows:
     def _checked(self, index: int, row: object, entry: str) -> dict[str, Any]:
         if not isinstance(row, Mapping):
             raise _WrongRows(
-                f"row {index} that {self._spec} gave for {entry!r} is a {type(row).__name__}; expected a dict of "
+                f"row {index} that {self._spec} returned for {entry!r} is a {type(row).__name__}; expected a dict of "
                 f"columns, e.g. {{'prompt': ..., 'answer': ...}}."
             )
         checked = {}
         for column, value in row.items():
             if type(column) is not str:
                 raise _WrongRows(
-                    f"row {index} that {self._spec} gave for {entry!r} has a column named {column!r}; expected text."
+                    f"row {index} that {self._spec} returned for {entry!r} has a column named {column!r}; expected "
+                    "text."
                 )
             try:
                 checked[column] = _plain(value)
             except _NotPlain as odd:
                 raise _WrongRows(
-                    f"row {index} that {self._spec} gave for {entry!r} has {odd.found} in the column {column!r}; "
-                    f"expected {odd.expected}. Turn it into one."
+                    f"row {index} that {self._spec} returned for {entry!r} has {odd.found} in the column {column!r}; "
+                    f"expected {odd.expected}. Convert it."
                 ) from None
         return checked
 

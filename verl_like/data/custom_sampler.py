@@ -24,7 +24,7 @@ class SamplerError(ValueError):
 
 
 @runtime_checkable
-class OwnSampler(Protocol):
+class UserSampler(Protocol):
     """Methods of a user's class, which is built as ``name(prompts, batch_size=, seed=, **data.sampler_kwargs)``."""
 
     def next_batch(self) -> Iterable[int]: ...
@@ -41,7 +41,7 @@ class TakesFeedback(Protocol):
     def feedback(self, scores: dict[int, float]) -> None: ...
 
 
-def own_code(data: DataConfig) -> Any:
+def user_sampler(data: DataConfig) -> Any:
     """Return the function or class that ``data.sampler`` names.
 
     Raises:
@@ -54,7 +54,7 @@ def own_code(data: DataConfig) -> Any:
 def custom_order(function: Callable[..., Any], prompts: PromptDataset, data: DataConfig, *, seed: int) -> Order:
     """Return the order of epochs by ``function(prompts, seed=, epoch=, **data.sampler_kwargs)``.
 
-    Of its result for an epoch, as many rows are used as the dataset has in whole batches.
+    For each epoch, the first rows of its result are used, as many as the dataset has in whole batches.
     """
     calls = _Calls(f"data.sampler={data.sampler}")
     count = len(prompts) // data.train_batch_size * data.train_batch_size
@@ -64,9 +64,9 @@ def custom_order(function: Callable[..., Any], prompts: PromptDataset, data: Dat
         rows = calls.rows(found, count, num_rows=len(prompts), of=f"epoch {epoch}")
         if len(rows) < count:
             raise SamplerError(
-                f"{calls.spec} gave {len(rows)} rows for epoch {epoch}; expected at least {count}, which are "
-                f"{count // data.train_batch_size} batches of data.train_batch_size={data.train_batch_size}. Let rows "
-                f"come again, or leave some out of the data (data.custom_dataset)."
+                f"{calls.spec} returned {len(rows)} rows for epoch {epoch}; expected at least {count}, which are "
+                f"{count // data.train_batch_size} batches of data.train_batch_size={data.train_batch_size}. Repeat "
+                "rows, or drop some from the data (data.custom_dataset)."
             )
         return rows
 
@@ -80,52 +80,53 @@ class CustomSampler:
         self._calls = _Calls(f"data.sampler={data.sampler}")
         self._num_rows, self._batch_size = len(prompts), data.train_batch_size
         self.batches_per_epoch = self._num_rows // self._batch_size
-        own = self._calls(kind, prompts, batch_size=self._batch_size, seed=seed, **data.sampler_kwargs)
-        if not isinstance(own, OwnSampler):
-            missing = [name for name in ("next_batch", "state_dict", "load_state_dict") if name not in dir(own)]
+        sampler = self._calls(kind, prompts, batch_size=self._batch_size, seed=seed, **data.sampler_kwargs)
+        if not isinstance(sampler, UserSampler):
+            missing = [name for name in ("next_batch", "state_dict", "load_state_dict") if name not in dir(sampler)]
             raise SamplerError(
                 f"{self._calls.spec} lacks {', '.join(missing)}; expected a class with next_batch(), state_dict() and "
-                f"load_state_dict(state), so that a run can continue. Add what it lacks, or write a function "
+                f"load_state_dict(state), so that a run can continue. Add these methods, or write a function "
                 f"order(prompts, seed, epoch)."
             )
-        self._own: OwnSampler = own
+        self._sampler: UserSampler = sampler
 
     @property
     def learns(self) -> bool:
-        return isinstance(self._own, TakesFeedback)
+        return isinstance(self._sampler, TakesFeedback)
 
     def next_batch(self) -> list[int]:
-        found = self._calls(self._own.next_batch)
+        found = self._calls(self._sampler.next_batch)
         rows = self._calls.rows(found, self._batch_size + 1, num_rows=self._num_rows, of="a batch")
         if len(rows) != self._batch_size:
             found = f"{len(rows)}" if len(rows) < self._batch_size else f"more than {self._batch_size}"
             raise SamplerError(
-                f"{self._calls.spec} gave {found} rows for a batch; expected data.train_batch_size={self._batch_size}. "
-                f"Give as many as the batch_size that the class is built with; rows may come again."
+                f"{self._calls.spec} returned {found} rows for a batch; expected "
+                f"data.train_batch_size={self._batch_size}. Return as many rows as the batch_size that is passed to "
+                "the class; rows may be repeated."
             )
         return rows
 
     def feedback(self, scores: Mapping[int, float]) -> None:
-        if isinstance(self._own, TakesFeedback):
-            self._calls(self._own.feedback, dict(scores))
+        if isinstance(self._sampler, TakesFeedback):
+            self._calls(self._sampler.feedback, dict(scores))
 
     def metrics(self) -> dict[str, float]:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        state = self._calls(self._own.state_dict)
+        state = self._calls(self._sampler.state_dict)
         if not isinstance(state, dict) or (odd := _not_json(state, "")):
             found = odd if isinstance(state, dict) else f"a {type(state).__name__}"
             raise SamplerError(
-                f"{self._calls.spec} gave {found} as its state; expected a dict with text for keys that holds dicts, "
-                f"lists, numbers, text and None, as JSON does. Turn arrays and tuples into lists."
+                f"{self._calls.spec} returned {found} as its state; expected a dict with text for keys that holds "
+                "dicts, lists, numbers, text and None, as JSON does. Turn arrays and tuples into lists."
             )
         as_written: dict[str, Any] = json.loads(json.dumps(state))
         return as_written
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         # A copy: a class may keep changing the state that it was given, and the caller saves it once more.
-        self._calls(self._own.load_state_dict, deepcopy(state))
+        self._calls(self._sampler.load_state_dict, deepcopy(state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +147,16 @@ class _Calls:
         """Return up to ``most`` row indices from the result of a call."""
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
             raise SamplerError(
-                f"{self.spec} gave a {type(found).__name__} for {of}; expected row numbers: a list, an array or a "
+                f"{self.spec} returned a {type(found).__name__} for {of}; expected row numbers: a list, an array or a "
                 f"generator of integers from 0 to {num_rows - 1}."
             )
         rows = []
-        for place, value in enumerate(self(list, islice(found, most))):
+        for position, value in enumerate(self(list, islice(found, most))):
             row = None if isinstance(value, bool) else _integer(value)
             if row is None or not 0 <= row < num_rows:
                 raise SamplerError(
-                    f"{self.spec} gave {value!r} at place {place} of {of}; expected row numbers, integers from 0 to "
-                    f"{num_rows - 1}: there are {num_rows} prompts, those too long left out."
+                    f"{self.spec} returned {value!r} at position {position} of {of}; expected row numbers, integers "
+                    f"from 0 to {num_rows - 1}: there are {num_rows} prompts, without those that are too long."
                 )
             rows.append(row)
         return rows
@@ -168,11 +169,11 @@ def _integer(value: Any) -> int | None:
         return None
 
 
-def _not_json(value: object, place: str) -> str:
-    """Describe what JSON cannot restore unchanged, and where; empty if there is nothing."""
+def _not_json(value: object, position: str) -> str:
+    """Describe a part that JSON cannot restore unchanged, and its position; empty if there is none."""
     if isinstance(value, dict):
-        odd = next((f"the key {key!r}{place}" for key in value if not isinstance(key, str)), "")
+        odd = next((f"the key {key!r}{position}" for key in value if not isinstance(key, str)), "")
         return odd or next((odd for key, part in value.items() if (odd := _not_json(part, f" in {key!r}"))), "")
     if isinstance(value, list):
-        return next((odd for part in value if (odd := _not_json(part, place))), "")
-    return "" if value is None or isinstance(value, (str, int, float)) else f"a {type(value).__name__}{place}"
+        return next((odd for part in value if (odd := _not_json(part, position))), "")
+    return "" if value is None or isinstance(value, (str, int, float)) else f"a {type(value).__name__}{position}"

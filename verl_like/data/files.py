@@ -30,7 +30,7 @@ class Row:
     values: dict[str, Any]
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"row {self.index} of {self.file}"
 
     def value(self, column: str, option: str) -> Any:
@@ -39,7 +39,7 @@ class Row:
         """
         if column not in self.values:
             raise ValueError(
-                f"{option} is {column!r}, but {self.place} has no such column; it has {sorted(self.values)}. "
+                f"{option} is {column!r}, but {self.location} has no such column; it has {sorted(self.values)}. "
                 f"Set {option} to one of these, or add the column."
             )
         return self.values[column]
@@ -97,16 +97,22 @@ def first_row(file: str) -> Row | None:
     return next(each_row(file, batch_size=1), None)
 
 
-def ground_truth(row: Row, data: DataConfig) -> Any:
-    """Return ``reward_model.ground_truth``, otherwise the column ``data.answer_key``, or None if that key is empty."""
+def ground_truth(row: Row, data: DataConfig, *, is_needed: bool = True) -> Any:
+    """Return ``reward_model.ground_truth``, otherwise the column ``data.answer_key``, or None if that key is empty.
+
+    Args:
+        is_needed: whether something scores by it; otherwise the column may be missing, and the result is None.
+    """
     nested = row.values.get("reward_model")
     if isinstance(nested, dict) and "ground_truth" in nested:
         return nested["ground_truth"]
     if not data.answer_key:
         return None
+    if data.answer_key not in row.values and not is_needed:
+        return None
     if data.answer_key not in row.values:
         raise ValueError(
-            f"{row.place} has neither reward_model.ground_truth nor the column data.answer_key={data.answer_key!r}; "
+            f"{row.location} has neither reward_model.ground_truth nor the column data.answer_key={data.answer_key!r}; "
             f"it has {sorted(row.values)}. "
             f"Set data.answer_key to one of these, or data.answer_key='' where the reward needs no ground truth."
         )
@@ -180,26 +186,26 @@ def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
                 yield _json_object(line, f"line {number} of {path}")
 
 
-def _json_object(line: bytes, place: str) -> dict[str, Any]:
+def _json_object(line: bytes, location: str) -> dict[str, Any]:
     try:
         values = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{place} is not UTF-8 text: its byte {error.start} is 0x{line[error.start]:02x} ({error.reason}). Convert "
-            f"the file, e.g. with `iconv -f LATIN1 -t UTF-8`."
+            f"{location} is not UTF-8 text: its byte {error.start} is 0x{line[error.start]:02x} ({error.reason}). "
+            "Convert the file, e.g. with `iconv -f LATIN1 -t UTF-8`."
         ) from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"{place} is not JSON: {error}. Each line must hold one object.") from error
+        raise ValueError(f"{location} is not JSON: {error}. Each line must hold one object.") from error
     except RecursionError as error:
         raise ValueError(
-            f"{place} has lists or objects that are nested too deep for Python's JSON reader. Write what is nested so "
-            f"deep as a string."
+            f"{location} has lists or objects that are nested too deep for Python's JSON reader. Write the deepest "
+            "of them as strings."
         ) from error
     except ValueError as error:  # in valid JSON, the only ValueError left is for an integer of too many digits
         limit = sys.get_int_max_str_digits()
         raise ValueError(
-            f"{place} has an integer of more than {limit} digits, which is not read. Write it as a string."
+            f"{location} has an integer of more than {limit} digits, which cannot be read. Write it as a string."
         ) from error
     if not isinstance(values, dict):
-        raise ValueError(f"{place} holds a {type(values).__name__}; expected one JSON object per line.")
+        raise ValueError(f"{location} holds a {type(values).__name__}; expected one JSON object per line.")
     return values

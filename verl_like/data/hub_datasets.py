@@ -33,7 +33,7 @@ class HubTable:
         if len(parts) not in (2, 3) or not all(parts):
             raise ValueError(
                 f"{entry} names no split of a dataset; expected hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT, e.g. "
-                f"hf:openai/gsm8k:main:train. Write it so."
+                f"hf:openai/gsm8k:main:train. Use one of these forms."
             )
         return cls(parts[0], parts[1] if len(parts) == 3 else None, parts[-1])
 
@@ -54,7 +54,7 @@ def hub_problem(entry: str) -> str | None:
     spec = importlib.util.find_spec("datasets")
     if spec is None or spec.origin is None:  # a folder of that name is not the package
         return (
-            f"{entry} is read by the package datasets, which is not installed. Install it: pip install "
+            f"{entry} requires the package datasets, which is not installed. Install it: pip install "
             f"'verl-like[datasets]'. Or write the rows as parquet or jsonl files."
         )
     return None
@@ -81,7 +81,7 @@ def hub_rows(entry: str) -> Iterator[dict[str, Any]]:
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         raise ValueError(
             f"{entry} cannot be loaded: {type(error).__name__}: {error}\nCorrect the name, the configuration or the "
-            f"split; where there is no network, name a local folder (hf:path/to/folder:train)."
+            f"split; without a network, name a local folder (hf:path/to/folder:train)."
         ) from error
     for column, feature in rows.features.items():
         if type(feature).__name__ in _MEDIA:  # by name: datasets 3.0 has no Video
@@ -90,6 +90,6 @@ def hub_rows(entry: str) -> Iterator[dict[str, Any]]:
         yield from rows
     except ImportError as error:
         raise ValueError(
-            f"{entry} has a column that is decoded by a package which is not installed: {error}\nExpected prompts of "
-            f"text alone. Write the rows as parquet or jsonl files without that column."
+            f"{entry} has a column that is decoded by a package that is not installed: {error}\nExpected text-only "
+            f"prompts. Write the rows as parquet or jsonl files without that column."
         ) from error

@@ -129,7 +129,7 @@ def refuse_other_rows(now: dict[str, Any], *, checkpoint: dict[str, Any]) -> Non
     if changed:
         raise ValueError(
             f"the data loader's checkpoint does not fit this run: (checkpoint, now) is {changed}. "
-            f"Restore these settings, or start anew with trainer.resume=never and another trainer.experiment_name."
+            f"Restore these settings, or start a new run with trainer.resume=never and another trainer.experiment_name."
         )
 
 
@@ -153,11 +153,11 @@ def rehearse(dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
     resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
     expected, found = ([prompt.uid for prompt in loader.next_batch()] for loader in (first, resumed))
     if found != expected:
-        place = next(i for i, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1])
+        position = next(i for i, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1])
         raise ValueError(
-            f"data.sampler={data.sampler} does not continue where it stopped: with its state another one gives "
-            f"{found[place]} at place {place} of the next batch; expected {expected[place]}. Draw at random from the "
-            f"seed that it is given, and put all that changes into its state."
+            f"data.sampler={data.sampler} does not continue from its state: a second sampler with that state returns "
+            f"{found[position]} at position {position} of the next batch; expected {expected[position]}. Draw at "
+            "random only from the given seed, and include everything that changes in the state."
         )
 
 

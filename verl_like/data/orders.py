@@ -33,12 +33,12 @@ def epoch_order(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -> 
         if not len(of_file):
             raise ValueError(
                 f"data.train_weights gives {name} a share, but none of its rows is left to train on "
-                f"(data.train_max_samples, data.overlong_prompts). Take it out of data.train_files, or keep its rows."
+                f"(data.train_max_samples, data.overlong_prompts). Remove it from data.train_files, or keep its rows."
             )
         if not count:
             raise ValueError(
                 f"data.train_weights={data.train_weights} gives {name} none of the {num_drawn} prompts of an epoch; "
-                f"expected at least one. Raise its weight, or take the file out."
+                f"expected at least one. Raise its weight, or remove the file."
             )
     return Mixture(rows, counts, seed if data.shuffle else None)
 
@@ -100,22 +100,22 @@ def _spread(counts: Sequence[int]) -> Iterator[int]:
     two such prefixes, so a file's count in it differs from its share by less than 2.
     """
     total, m = sum(counts), max(2 * (len(counts) - 1), 1)
-    waiting = [(_first_place(0, count, total, m), file) for file, count in enumerate(counts)]
+    waiting = [(_first_position(0, count, total, m), file) for file, count in enumerate(counts)]
     heapq.heapify(waiting)
     given, ready = [0] * len(counts), list[tuple[int, int]]()  # ready: (the position at which it is due, file)
-    for place in range(1, total + 1):
-        while waiting and waiting[0][0] <= place:
+    for position in range(1, total + 1):
+        while waiting and waiting[0][0] <= position:
             _, file = heapq.heappop(waiting)
             due = total * ((given[file] + 1) * m - 1) // (counts[file] * m) + 1
             heapq.heappush(ready, (due, file))
         _, file = heapq.heappop(ready)
         given[file] += 1
         if given[file] < counts[file]:
-            heapq.heappush(waiting, (_first_place(given[file], counts[file], total, m), file))
+            heapq.heappush(waiting, (_first_position(given[file], counts[file], total, m), file))
         yield file
 
 
-def _first_place(given: int, count: int, total: int, m: int) -> int:
+def _first_position(given: int, count: int, total: int, m: int) -> int:
     """Return the first position t, counted from 1, at which ``t * count / total - given`` is 1/m or more."""
     return -(-total * (given * m + 1) // (count * m))
 

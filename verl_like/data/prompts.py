@@ -48,12 +48,20 @@ class PromptDataset(Sequence[Prompt]):
     Args:
         rows: rows; those whose prompt is short enough are kept, in order.
         data: columns, templates and the treatment of long prompts.
+        needs_ground_truth: whether every row must have one.
 
     Raises:
         ValueError: for invalid rows or templates; the message names file and row.
     """
 
-    def __init__(self, rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        data: DataConfig,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        needs_ground_truth: bool = True,
+    ) -> None:
         texts, ids = _tokenised_prompts(rows, data, tokenizer)
         kept = _kept(rows, ids, data)
         _warn_of_tools([rows[i] for i in kept])
@@ -64,7 +72,7 @@ class PromptDataset(Sequence[Prompt]):
                 uid=rows[i].uid,
                 text=texts[i],
                 data_source=_data_source(rows[i], data),
-                ground_truth=ground_truth(rows[i], data),
+                ground_truth=ground_truth(rows[i], data, is_needed=needs_ground_truth),
                 extra_info=_extra_info(rows[i]),
                 messages=rows[i].values[data.prompt_key],
                 columns={
@@ -113,19 +121,21 @@ def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
             "prompt_ids": Ragged.from_rows([prompt.prompt_ids for prompt in prompts], "int32"),
             "uid": [prompt.uid for prompt in prompts],
             "prompt_text": [prompt.text for prompt in prompts],
-            "reward_inputs": [
-                {
-                    "data_source": prompt.data_source,
-                    "ground_truth": prompt.ground_truth,
-                    "extra_info": prompt.extra_info,
-                    "messages": prompt.messages,
-                    "columns": prompt.columns,
-                }
-                for prompt in prompts
-            ],
+            "reward_inputs": [reward_inputs(prompt) for prompt in prompts],
             **({"features": [prompt.features or {} for prompt in prompts]} if has_features else {}),
         }
     )
+
+
+def reward_inputs(prompt: Prompt) -> dict[str, Any]:
+    """Return what scorers and environments get of a prompt."""
+    return {
+        "data_source": prompt.data_source,
+        "ground_truth": prompt.ground_truth,
+        "extra_info": prompt.extra_info,
+        "messages": prompt.messages,
+        "columns": prompt.columns,
+    }
 
 
 def sft_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[DataProto, list[int]]:
@@ -174,20 +184,20 @@ def _tokenised_prompts(
         prompt = row.value(data.prompt_key, "data.prompt_key")
         if prompt is None:
             raise ValueError(
-                f"{row.place} has no prompt: {data.prompt_key!r} is null there. Fill it, or remove the row; "
+                f"{row.location} has no prompt: {data.prompt_key!r} is null there. Fill it, or remove the row; "
                 f"data.prompt_key names another column."
             )
         try:
             text = renderer.text(prompt)
         except ValueError as error:
-            raise ValueError(f"{row.place}: {error}") from error
-        _refuse_halves(text, f"{row.place} has a prompt")
+            raise ValueError(f"{row.location}: {error}") from error
+        _refuse_halves(text, f"{row.location} has a prompt")
         texts.append(text)
     ids = _token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
     empty = next((row for row, row_ids in zip(rows, ids, strict=True) if not row_ids), None)
     if empty is not None:
         raise ValueError(
-            f"{empty.place} has an empty prompt; generation needs at least one token. Remove the row, or fill "
+            f"{empty.location} has an empty prompt; generation needs at least one token. Remove the row, or fill "
             f"{data.prompt_key!r}."
         )
     return texts, ids
@@ -209,8 +219,8 @@ def _refuse_media(row: Row) -> None:
     found = [name for name, value in row.values.items() if _is_media(name, value)]
     if found:
         raise ValueError(
-            f"{row.place} has {', '.join(found)}, which go with its prompt; expected prompts of text alone. Write the "
-            f"files without such rows, or without these columns where the prompts do not need them."
+            f"{row.location} has {', '.join(found)}, which belong to its prompt; expected text-only prompts. Write the "
+            f"files without such rows, or without these columns if the prompts do not need them."
         )
 
 
@@ -226,10 +236,14 @@ def _is_media(column: str, value: Any) -> bool:
 
 
 def _warn_of_tools(rows: Sequence[Row]) -> None:
-    asking = sum(bool(_extra_info(row).get("need_tools_kwargs")) for row in rows)
-    if asking:
-        sentence = "%d of %d rows are meant for tools (extra_info.need_tools_kwargs); a response is one turn here"
-        log.warning(sentence, asking, len(rows))
+    num_asking = sum(bool(_extra_info(row).get("need_tools_kwargs")) for row in rows)
+    if num_asking:
+        log.warning(
+            "%d of %d rows require tools (extra_info.need_tools_kwargs), which only environment.tools or "
+            "environment.path give to the policy",
+            num_asking,
+            len(rows),
+        )
 
 
 def _token_ids(
@@ -254,7 +268,7 @@ def _kept(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> li
     if data.overlong_prompts == "error":
         first = overlong[0]
         raise ValueError(
-            f"{rows[first].place} has a prompt of {len(ids[first])} tokens, but data.max_prompt_length is {limit}; "
+            f"{rows[first].location} has a prompt of {len(ids[first])} tokens, but data.max_prompt_length is {limit}; "
             f"{len(overlong)} of {len(rows)} rows are too long, the longest has {longest}. "
             f"Set data.max_prompt_length={longest}, or data.overlong_prompts=drop or truncate."
         )
@@ -283,13 +297,15 @@ def _answer_text(row: Row, data: DataConfig) -> str:
     answer = row.value(data.answer_key, "data.answer_key")
     if answer is None:
         raise ValueError(
-            f"{row.place} has no answer: {data.answer_key!r} is null there. Fill it, or remove the row; "
+            f"{row.location} has no answer: {data.answer_key!r} is null there. Fill it, or remove the row; "
             f"data.answer_key names another column."
         )
     if not isinstance(answer, str):
         found = f"{type(answer).__name__} {str(answer)[:80]!r}"
-        raise ValueError(f"{row.place} has {found} in {data.answer_key!r}; supervised training needs a string there.")
-    _refuse_halves(answer, f"{row.place} has an answer")
+        raise ValueError(
+            f"{row.location} has {found} in {data.answer_key!r}; supervised training needs a string there."
+        )
+    _refuse_halves(answer, f"{row.location} has an answer")
     return answer
 
 
@@ -298,7 +314,7 @@ def _answer_fits(row: Row, num_tokens: int, data: DataConfig) -> bool:
         return True
     if data.overlong_prompts != "drop":
         raise ValueError(
-            f"{row.place} has an answer of {num_tokens} tokens, end token included, but data.max_response_length is "
+            f"{row.location} has an answer of {num_tokens} tokens, end token included, but data.max_response_length is "
             f"{data.max_response_length}. Raise it, or set data.overlong_prompts=drop."
         )
     return False
@@ -308,7 +324,7 @@ def _data_source(row: Row, data: DataConfig) -> str:
     source = row.values.get("data_source", data.data_source)
     if not isinstance(source, str) or not source:
         raise ValueError(
-            f"{row.place} has {source!r} in the column data_source; expected a non-empty string. "
+            f"{row.location} has {source!r} in the column data_source; expected a non-empty string. "
             f"Fill it, or drop the column and set data.data_source."
         )
     return source
@@ -320,7 +336,7 @@ def _extra_info(row: Row) -> dict[str, Any]:
         return {}
     if not isinstance(extra, dict):
         raise ValueError(
-            f"{row.place} has a {type(extra).__name__} in the column extra_info; expected a dict. Correct or remove "
+            f"{row.location} has a {type(extra).__name__} in the column extra_info; expected a dict. Correct or remove "
             f"the column."
         )
     return extra

@@ -67,7 +67,7 @@ def task_rows(task: str, *, size: int, seed: int, instruction: str = INSTRUCTION
                 "data_source": PREFIX + task,
                 "prompt": [{"role": "user", "content": content}],
                 "ability": "reasoning",
-                "reward_model": {"style": "rule", "ground_truth": problem.truth},
+                "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
                 "extra_info": {"index": index, "question": problem.question, "metadata": problem.metadata},
             }
         )
@@ -122,11 +122,11 @@ def _right_answer(entry: dict[str, Any]) -> str | None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Make problems of reasoning-gym in the schema of verl.")
-    parser.add_argument("--task", required=True, help="task, or several with commas between them")
-    parser.add_argument("--size", type=int, default=500, help="problems of each task")
-    parser.add_argument("--seed", type=int, default=1, help="another seed, other problems")
-    parser.add_argument("--instruction", default=INSTRUCTION, help="put behind each question; empty adds nothing")
+    parser = argparse.ArgumentParser(description="Generate problems of reasoning-gym in verl's schema.")
+    parser.add_argument("--task", required=True, help="a task, or several separated by commas")
+    parser.add_argument("--size", type=int, default=500, help="number of problems of each task")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the problems")
+    parser.add_argument("--instruction", default=INSTRUCTION, help="appended to each question; empty adds nothing")
     parser.add_argument("--out", type=Path, required=True, help="parquet file")
     args = parser.parse_args(argv)
     tasks = [task.strip() for task in args.task.split(",") if task.strip()]

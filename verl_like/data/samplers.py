@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from verl_like.config.schema import CURRICULUM, DataConfig
 from verl_like.data.curriculum import Curriculum
-from verl_like.data.custom_sampler import CustomSampler, custom_order, own_code
+from verl_like.data.custom_sampler import CustomSampler, custom_order, user_sampler
 from verl_like.data.orders import Order, epoch_order
 from verl_like.data.prompts import PromptDataset
 
@@ -47,10 +47,10 @@ def sampler(prompts: PromptDataset, data: DataConfig, *, seed: int) -> Sampler:
     _check_size(len(prompts), data)
     if data.sampler == CURRICULUM:
         return Curriculum(len(prompts), batch_size=data.train_batch_size, config=data.curriculum, seed=seed)
-    own = own_code(data)
-    if inspect.isclass(own):
-        return CustomSampler(own, prompts, data, seed=seed)
-    order = custom_order(own, prompts, data, seed=seed)
+    found = user_sampler(data)
+    if inspect.isclass(found):
+        return CustomSampler(found, prompts, data, seed=seed)
+    order = custom_order(found, prompts, data, seed=seed)
     return EpochSampler(order, num_rows=len(prompts), batch_size=data.train_batch_size)
 
 

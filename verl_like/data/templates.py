@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.remote import is_remote, unreadable_kind
-from verl_like.remote_models import here
+from verl_like.remote_models import local_path
 
 Chat = list[dict[str, Any]]
 
@@ -76,11 +76,11 @@ def _copied(path: str) -> str:
     if problem := unreadable_kind("the tokenizer's path", path):
         raise ValueError(problem)
     try:
-        return here(path)
+        return local_path(path)
     except Exception as error:  # any exception of a store's library
         raise ValueError(
             f"no tokenizer could be copied from {path} ({type(error).__name__}: {error}). Correct model.path (or "
-            f"model.tokenizer_path), or look at the store's credentials and address."
+            f"model.tokenizer_path), or check the store's credentials and address."
         ) from error
 
 
@@ -118,17 +118,25 @@ class Renderer:
         Raises:
             ValueError: for a prompt of another form; the caller adds the row's location.
         """
-        if isinstance(prompt, str):
-            if not self._data.apply_chat_template:
-                return self._formatted(prompt)
-            prompt = [{"role": "user", "content": prompt}]
-        elif not self._data.apply_chat_template:
+        if self._data.apply_chat_template:
+            return self._rendered(self.chat(prompt))
+        if not isinstance(prompt, str):
             raise ValueError(
-                f"data.apply_chat_template is false, which feeds plain strings, but the prompt is a "
+                f"data.apply_chat_template is false, which requires plain strings, but the prompt is a "
                 f"{type(prompt).__name__}. "
                 f"Set data.apply_chat_template=true, or name a column of strings with data.prompt_key."
             )
-        return self._rendered(self._formatted_chat(_checked_chat(prompt)))
+        return self._formatted(prompt)
+
+    def chat(self, prompt: Any) -> Chat:
+        """Return a prompt as the chat that the template renders; a string becomes a message of the user.
+
+        Raises:
+            ValueError: for a prompt of another form.
+        """
+        if isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        return self._formatted_chat(_checked_chat(prompt))
 
     def _rendered(self, chat: Chat) -> str:
         try:
@@ -172,8 +180,8 @@ class Renderer:
             raise ValueError(
                 f"data.apply_chat_template is true, but the tokenizer {self._tokenizer.name_or_path or ''} has no "
                 f"chat template. "
-                f"Set data.apply_chat_template=false to feed plain strings, use a tokenizer that has one "
-                f"(model.tokenizer_path), or put a chat_template.jinja beside the tokenizer."
+                f"Set data.apply_chat_template=false to use plain strings, use a tokenizer that has one "
+                f"(model.tokenizer_path), or add a chat_template.jinja to the tokenizer's folder."
             )
         # Jinja would silently ignore a misspelt variable.
         if isinstance(template, str) and self._data.chat_template_kwargs:
