@@ -1,1 +1,1 @@
-"""Ready-made runs: each folder prepares its data and holds its settings."""
+"""Ready-made runs: each folder has a script that prepares data, and settings."""

@@ -1,4 +1,4 @@
-"""Published data sets, as rows that a run reads: from a folder, or from the Hugging Face hub."""
+"""Convert published data sets, from a folder or the Hugging Face hub, to rows that a run reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Splits = Mapping[str, Iterable[RowDict]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedFile:
-    """A file of a data set on the hub: the data set's name, its path there, and what it is called elsewhere."""
+    """A file of a data set on the hub: the data set's name, the file's path there, and its name outside the hub."""
 
     hub_name: str
     path: str
@@ -28,14 +28,14 @@ class PublishedFile:
 
     @property
     def names(self) -> list[str]:
-        """What it may be called in a folder: a copy of the data set, or the file alone."""
+        """Accepted names in a folder, which may be a copy of the data set or contain only the file."""
         return list(dict.fromkeys(filter(None, (self.path, Path(self.path).name, self.elsewhere))))
 
     def fetched(self, source: str = "") -> Path:
         """Return the file on this machine.
 
         Args:
-            source: a folder that holds it, or another name on the hub; empty is the published one.
+            source: a folder that contains it, or another name on the hub; empty for the published one.
 
         Raises:
             ValueError: a folder without the file, or a hub name that cannot be reached.
@@ -47,7 +47,7 @@ class PublishedFile:
             if (folder / name).is_file():
                 return folder / name
         raise ValueError(
-            f"--source {source} holds none of {', '.join(self.names)}. Put the file of {self.hub_name} there, under "
+            f"--source {source} contains none of {', '.join(self.names)}. Put the file of {self.hub_name} there, under "
             "one of these names."
         )
 
@@ -85,7 +85,7 @@ def _converted(file: Path, split: str, convert: Callable[[Row, str], RowDict]) -
 
 
 def write_splits(splits: Splits, out: Path, limit: int = 0) -> dict[str, int]:
-    """Write a parquet file of each split below ``out``; returns the rows of each.
+    """Write a parquet file of each split below ``out``; return the number of rows of each.
 
     Args:
         limit: keep that many rows of each split; 0 keeps all.
@@ -96,7 +96,7 @@ def write_splits(splits: Splits, out: Path, limit: int = 0) -> dict[str, int]:
     rows = {split: list(islice(found, limit or None)) for split, found in splits.items()}
     for split, found in rows.items():
         if not found:
-            raise ValueError(f"the split {split} has no rows; expected some. Look at the files of --source.")
+            raise ValueError(f"the split {split} has no rows; expected some. Check the files of --source.")
     out.mkdir(parents=True, exist_ok=True)
     for split, found in rows.items():
         pq.write_table(pa.Table.from_pylist(found), out / f"{split}.parquet")
@@ -115,7 +115,7 @@ def prepare(make: Callable[[str], Splits], *, files: str, hub_name: str, argv: l
     parser = argparse.ArgumentParser(description=f"Make rows of {hub_name} in the schema of verl.")
     parser.add_argument("--out", type=Path, required=True, help="folder for a parquet file of each split")
     parser.add_argument("--source", default="", help=f"folder with {files}, or a hub name; by default {hub_name}")
-    parser.add_argument("--limit", type=int, default=0, help="keep only so many rows of each split; 0 keeps all")
+    parser.add_argument("--limit", type=int, default=0, help="maximum number of rows of each split; 0 keeps all")
     args = parser.parse_args(argv)
     try:
         counts = write_splits(make(args.source), args.out, args.limit)

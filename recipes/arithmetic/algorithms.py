@@ -1,5 +1,4 @@
-"""The recipe under several algorithms: ``python -m recipes.arithmetic.algorithms [PRESET ...]`` prints a table of
-results.
+"""Train the recipe with several algorithms: ``python -m recipes.arithmetic.algorithms [PRESET ...]`` prints a table.
 
 Data, model and warm start are those of the recipe; the presets are those of ``conf/algorithm``.
 """
@@ -9,22 +8,22 @@ from __future__ import annotations
 import json
 import sys
 
-from recipes.arithmetic.train import HERE, OUT, prepare
+from recipes.arithmetic.train import RECIPE
 from verl_like.cli import main
 
 PRESETS = ("ppo", "grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "gspo")
 # Near the end one group in ten has differing scores, so dynamic sampling draws many batches for one.
 EXTRA = {"dapo": ["algorithm.max_num_gen_batches=50"]}
-AIM = 0.2  # by how much the held-out mean@16 must rise, at the least
+AIM = 0.2  # minimum improvement of the held-out mean@16
 
 
 def run(preset: str) -> dict[str, float]:
-    """Train with one preset; the summary of the run."""
+    """Train with one preset and return the summary of the run."""
     name = f"algorithm-{preset}"
     status = main(
         [
             "train",
-            str(HERE / "grpo.yaml"),
+            str(RECIPE.recipe / "grpo.yaml"),
             f"algorithm={preset}",
             f"trainer.experiment_name={name}",
             *EXTRA.get(preset, []),
@@ -32,12 +31,12 @@ def run(preset: str) -> dict[str, float]:
     )
     if status:
         raise SystemExit(status)
-    summary: dict[str, float] = json.loads((OUT / name / "summary.json").read_text())
+    summary: dict[str, float] = json.loads((RECIPE.out / name / "summary.json").read_text())
     return summary
 
 
 def compare(presets: tuple[str, ...]) -> int:
-    """Print a row per preset; the exit status is 1 if one of them did not improve."""
+    """Print a row per preset; return exit status 1 if one of them did not improve."""
     found = {preset: run(preset) for preset in presets}
     print("| preset | mean@16 before | after | seconds per step |\n|---|---|---|---|")
     for preset, summary in found.items():
@@ -49,4 +48,4 @@ def compare(presets: tuple[str, ...]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(prepare() or compare(tuple(sys.argv[1:]) or PRESETS))
+    raise SystemExit(RECIPE.prepare() or compare(tuple(sys.argv[1:]) or PRESETS))

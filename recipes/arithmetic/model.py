@@ -22,7 +22,7 @@ CHARACTERS = "0123456789+-*="
 
 
 def character_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character; decoding joins them without spaces."""
+    """Return a tokenizer with one token per character; decoding joins them without spaces."""
     vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *CHARACTERS])}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
@@ -31,7 +31,7 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def small_qwen3(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    """0.2M parameters, float32, initialised from ``seed`` without touching the caller's random state."""
+    """Return a model of 0.2M float32 parameters, initialised from ``seed``; the global random state is unchanged."""
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -54,7 +54,7 @@ def small_qwen3(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
 
 
 def write_model(out: Path, seed: int) -> int:
-    """Write the model and its tokenizer to ``out``; returns the number of parameters."""
+    """Write the model and its tokenizer to ``out``; return the number of parameters."""
     tokenizer = character_tokenizer()
     model = small_qwen3(tokenizer, seed)
     model.save_pretrained(out)

@@ -21,18 +21,18 @@ LIMIT = 50  # addends are below this
 NUM_VALIDATION_PAIRS = 250
 SFT_PASSES = 32  # rows per training pair, answers drawn anew each time
 WRONG_FRAC = 0.6  # of the supervised answers
-NEAR_MISSES = (-10, -2, -1, 1, 2, 10)  # a wrong answer is off by one of these
+NEAR_MISSES = (-10, -2, -1, 1, 2, 10)  # errors of the wrong answers
 
 
 def split_pairs(seed: int) -> tuple[list[Pair], list[Pair]]:
-    """(training pairs, validation pairs), ordered; (a, b) and (b, a) are on the same side."""
+    """Return sorted training pairs and validation pairs; (a, b) and (b, a) are in the same split."""
     rng = np.random.default_rng(seed)
     unordered = [(a, b) for a in range(LIMIT) for b in range(a, LIMIT)]
     held_out: set[Pair] = set()
     for index in rng.permutation(len(unordered)):
         a, b = unordered[index]
         mirrored = {(a, b), (b, a)}
-        # A pair and its mirror would overshoot by one when a single pair is left; a double (a, a) fills it later.
+        # If one pair is missing, a pair and its mirror would exceed the number; a later pair (a, a) completes it.
         if len(held_out) + len(mirrored) <= NUM_VALIDATION_PAIRS:
             held_out |= mirrored
     everything = [(a, b) for a in range(LIMIT) for b in range(LIMIT)]
@@ -49,11 +49,11 @@ def problem_rows(pairs: list[Pair]) -> dict[str, list[str]]:
 
 
 def sft_rows(pairs: list[Pair], seed: int) -> dict[str, list[str]]:
-    """``SFT_PASSES`` rows per pair in random order; ``WRONG_FRAC`` of the answers are near misses, none is negative."""
+    """Return ``SFT_PASSES`` rows per pair, shuffled; ``WRONG_FRAC`` of the answers are wrong, and none is negative."""
     rng = np.random.default_rng([seed, 1])
     sums = np.repeat([a + b for a, b in pairs], SFT_PASSES)
     misses = rng.choice(NEAR_MISSES, size=len(sums))
-    # Small sums have no smaller neighbours: miss upwards instead, so that every problem is wrong equally often.
+    # A small sum minus an error would be negative: add the error instead, so that all problems are wrong equally often.
     misses = np.where(sums + misses < 0, -misses, misses)
     answers = np.where(rng.random(len(sums)) < WRONG_FRAC, sums + misses, sums)
     order = rng.permutation(len(sums))
@@ -62,7 +62,7 @@ def sft_rows(pairs: list[Pair], seed: int) -> dict[str, list[str]]:
 
 
 def write_all(out: Path, seed: int) -> dict[str, int]:
-    """Write train.parquet, val.parquet and sft.parquet below ``out``; returns the rows of each."""
+    """Write train.parquet, val.parquet and sft.parquet below ``out``; return the number of rows of each."""
     train, validation = split_pairs(seed)
     tables = {"train": problem_rows(train), "val": problem_rows(validation), "sft": sft_rows(train, seed)}
     out.mkdir(parents=True, exist_ok=True)

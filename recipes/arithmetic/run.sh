@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GRPO on sums: makes data, model and warm start where they are missing, then trains. Arguments are overrides.
+# GRPO on sums: makes data, model and warm start if they are missing, then trains. Arguments are overrides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PATH=${VENV:-$PWD/.venv}/bin:$PATH

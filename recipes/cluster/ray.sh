@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Ray on machines of your own: the same line on each, then the training on the head.
+# Start Ray on your own machines: run the script on each, then the training on the head.
 #
 #   head:         recipes/cluster/ray.sh head
 #   every other:  recipes/cluster/ray.sh worker HEAD_ADDRESS
 #   head:         verl-like train RECIPE.yaml cluster.address=auto cluster.num_nodes=N
 #   everywhere:   recipes/cluster/ray.sh stop
 #
-# PORT (6379) is the head's. VENV is the folder of the environment (.venv beside the Makefile). DRY_RUN=1 only prints.
+# PORT (6379) is the head's. VENV is the folder of the environment (.venv next to the Makefile). DRY_RUN=1 only prints.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

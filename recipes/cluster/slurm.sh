@@ -11,9 +11,9 @@
 #
 #   sbatch --nodes=4 recipes/cluster/slurm.sh recipes/gsm8k/grpo.yaml rollout.n=16
 #
-# Ray is started on every node of the job and ends with it. Three minutes before the time is up the run is asked to save
-# and end; a job that was preempted or ran out of time is queued again, and continues from the last checkpoint, because
-# the command is the same. The checkout, the models and trainer.output_dir lie on a file system that all nodes share.
+# Ray runs on every node of the job and ends with it. Three minutes before the time limit, the run gets a signal to save
+# and end. A job that was preempted or ran out of time is queued again with the same command, so it continues from the
+# last checkpoint. The checkout, the models and trainer.output_dir must be on a file system that all nodes share.
 #
 # PORT (6379) is the head's. VENV is the folder of the environment (.venv in the folder of submission). DRY_RUN=1 only
 # prints what would be run.
@@ -28,7 +28,7 @@ mapfile -t nodes < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?is set by Sl
 head=${nodes[0]}
 servers=()
 
-# serve NODE COMMAND...: one task there for as long as the job lasts
+# serve NODE COMMAND...: run one task on the node until the job ends
 serve() {
   local node=$1
   shift
@@ -52,13 +52,13 @@ if [ -n "${DRY_RUN:-}" ]; then
   echo "here: ${train[*]}"
   exit 0
 fi
-# The head must be there to be asked; for the others the driver waits by itself (cluster.start_timeout_s).
+# Wait for the head, which the driver connects to. The driver itself waits for the other nodes (cluster.start_timeout_s).
 for _ in $(seq 60); do
   "$venv/bin/ray" health-check --address "$head:$port" >/dev/null 2>&1 && break
   sleep 2
 done
 
-# A batch script runs on the first node of its job, and so does the driver: the signal reaches it from here.
+# The batch script and the driver run on the first node of the job. The script passes the signal on to the driver.
 "${train[@]}" &
 driver=$!
 asked=""
@@ -66,8 +66,8 @@ trap 'asked=1; kill -TERM "$driver" 2>/dev/null || true' TERM
 while :; do
   status=0
   wait "$driver" || status=$?
-  if kill -0 "$driver" 2>/dev/null; then continue; fi  # the signal has ended the wait, and the driver saves
-  # 127: the first wait was told all there is; else it was the signal that ended it, as the driver did.
+  if kill -0 "$driver" 2>/dev/null; then continue; fi  # the signal ended the wait, and the driver is saving
+  # 127: the first wait returned the driver's status. Otherwise the signal ended it just as the driver exited.
   last=0
   wait "$driver" 2>/dev/null || last=$?
   [ "$last" -eq 127 ] || status=$last

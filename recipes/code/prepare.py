@@ -1,8 +1,8 @@
 """Make MBPP with its tests: ``python -m recipes.code.prepare --out DIR [--source FOLDER_OR_HUB_NAME]``.
 
 Training is on the 464 problems of the splits train and validation of MBPP (2108.07732), validation on its 500 test
-problems. A prompt shows the first test, which names the function; all tests are graded, so that a program that answers
-the shown one alone earns nothing.
+problems. A prompt shows the first test, which names the function; all tests are graded, so that a program that passes
+only that one scores 0.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ INSTRUCTION = "Write the function in Python, in one block between ```python and 
 
 
 def verl_row(row: Row, split: str) -> RowDict:
-    """One published problem as a row of verl's schema.
+    """Convert a published problem to a row of verl's schema.
 
     Raises:
         ValueError: for a row without text or tests.
     """
     task, tests = row.value("text", "the text column"), row.value("test_list", "the test_list column")
     if not tests:
-        raise ValueError(f"{row.place} has no tests in test_list. Expected the published files of MBPP.")
+        raise ValueError(f"{row.location} has no tests in test_list. Expected the published files of MBPP.")
     hidden = row.values.get("challenge_test_list") or []
-    truth = {"asserts": [*tests, *hidden], "setup": row.values.get("test_setup_code") or ""}
+    ground_truth = {"asserts": [*tests, *hidden], "setup": row.values.get("test_setup_code") or ""}
     return {
         "data_source": "code/mbpp",
         "prompt": [{"role": "user", "content": f"{task}\n\n{INSTRUCTION}\n\n{tests[0]}"}],
         "ability": "code",
-        "reward_model": {"style": "rule", "ground_truth": json.dumps(truth)},
+        "reward_model": {"style": "rule", "ground_truth": json.dumps(ground_truth)},
         "extra_info": {"split": split, "index": row.index, "task_id": row.values.get("task_id", row.index)},
     }
 

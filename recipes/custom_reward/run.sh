@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GSM8K with the reward of reward.py: makes the data where they are missing, then trains. Arguments are overrides.
+# GSM8K with the reward of reward.py: makes the data if they are missing, then trains. Arguments are overrides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PATH=${VENV:-$PWD/.venv}/bin:$PATH

@@ -21,22 +21,23 @@ FILES = {
 
 
 def verl_row(row: Row, split: str) -> RowDict:
-    """One published problem as a row of verl's schema.
+    """Convert a published problem to a row of verl's schema.
 
     Raises:
         ValueError: for a row without question or answer, or an answer without ``#### N``.
     """
     question, answer = row.value("question", "the question column"), row.value("answer", "the answer column")
-    truth = strict_number(answer)
-    if truth is None:
+    ground_truth = strict_number(answer)
+    if ground_truth is None:
         raise ValueError(
-            f"{row.place} has an answer without '#### N': ...{answer[-60:]!r}. Expected the published files of GSM8K."
+            f"{row.location} has an answer without '#### N': ...{answer[-60:]!r}. Expected the published files of "
+            "GSM8K."
         )
     return {
         "data_source": HUB_NAME,
         "prompt": [{"role": "user", "content": f"{question} {INSTRUCTION}"}],
         "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": truth},
+        "reward_model": {"style": "rule", "ground_truth": ground_truth},
         "extra_info": {"split": split, "index": row.index, "question": question, "answer": answer},
     }
 

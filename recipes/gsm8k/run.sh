@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GSM8K: makes the data where they are missing, then trains. RECIPE is grpo, ppo, grpo_8b or ppo_8b; arguments are
+# GSM8K: makes the data if they are missing, then trains. RECIPE is grpo, ppo, grpo_8b or ppo_8b; arguments are
 # overrides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# UltraFeedback's prompts, graded by a judge of the run's own, or with RECIPE=served by one behind an endpoint: makes the
-# data where they are missing, then trains. Arguments are overrides.
+# UltraFeedback's prompts, graded by a judge that the run starts, or with RECIPE=served by a judge at an endpoint: makes
+# the data if they are missing, then trains. Arguments are overrides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PATH=${VENV:-$PWD/.venv}/bin:$PATH

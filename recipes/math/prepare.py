@@ -20,23 +20,23 @@ FILES = {
 
 
 def verl_row(row: Row, split: str) -> RowDict:
-    r"""One published problem as a row of verl's schema.
+    r"""Convert a published problem to a row of verl's schema.
 
     Raises:
         ValueError: for a row without problem or solution, or a solution without ``\boxed{}``.
     """
     problem, solution = row.value("problem", "the problem column"), row.value("solution", "the solution column")
-    truth = boxed(solution)
-    if truth is None:
+    ground_truth = boxed(solution)
+    if ground_truth is None:
         raise ValueError(
-            rf"{row.place} has a solution without \boxed{{}}: ...{solution[-60:]!r}. Expected the published files of "
-            "MATH."
+            rf"{row.location} has a solution without \boxed{{}}: ...{solution[-60:]!r}. Expected the published files "
+            "of MATH."
         )
     return {
         "data_source": FILES[split].hub_name,
         "prompt": [{"role": "user", "content": f"{problem}\n\n{INSTRUCTION}"}],
         "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": truth},
+        "reward_model": {"style": "rule", "ground_truth": ground_truth},
         "extra_info": {"split": split, "index": row.index, "level": str(row.values.get("level", ""))},
     }
 

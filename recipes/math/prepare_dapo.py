@@ -28,11 +28,12 @@ def rows(file: Path, split: str) -> Iterator[RowDict]:
     """
     seen: set[str] = set()
     for row in each_row(str(file)):
-        prompt, truth = row.value("prompt", _OF_SCHEMA), row.value("reward_model", _OF_SCHEMA).get("ground_truth")
-        if not isinstance(truth, str) or not truth:
+        prompt = row.value("prompt", _OF_SCHEMA)
+        ground_truth = row.value("reward_model", _OF_SCHEMA).get("ground_truth")
+        if not isinstance(ground_truth, str) or not ground_truth:
             raise ValueError(
-                f"{row.place} has the ground truth {truth!r}; expected text in reward_model.ground_truth. Expected the "
-                f"published file of {FILES[split].hub_name}."
+                f"{row.location} has the ground truth {ground_truth!r}; expected text in reward_model.ground_truth. "
+                f"Expected the published file of {FILES[split].hub_name}."
             )
         text = prompt[-1]["content"]
         if text not in seen:
@@ -41,7 +42,7 @@ def rows(file: Path, split: str) -> Iterator[RowDict]:
                 "data_source": SOURCES[split],
                 "prompt": prompt,
                 "ability": "math",
-                "reward_model": {"style": "rule", "ground_truth": truth},
+                "reward_model": {"style": "rule", "ground_truth": ground_truth},
                 "extra_info": {"split": split, "index": len(seen) - 1},
             }
 

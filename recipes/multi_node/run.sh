@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# DAPO on NODES (2 or 4) nodes under Slurm: makes the data where they are missing, then submits the job. Arguments are
+# DAPO on NODES (2 or 4) nodes under Slurm: makes the data if they are missing, then submits the job. Arguments are
 # overrides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

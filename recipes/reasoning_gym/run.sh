@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tasks of reasoning-gym (TASKS, with commas): makes the problems where they are missing, then trains. Arguments are
+# Tasks of reasoning-gym (TASKS, separated by commas): makes the problems if they are missing, then trains. Arguments are
 # overrides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -19,14 +19,14 @@ FILES = {
 
 
 def verl_row(row: Row, split: str) -> RowDict:
-    """One published prompt as a row of verl's schema, without a ground truth.
+    """Convert a published prompt to a row of verl's schema, without a ground truth.
 
     Raises:
         ValueError: for a row without a prompt.
     """
     prompt = row.value("prompt", "the prompt column")
     if not isinstance(prompt, str) or not prompt.strip():
-        raise ValueError(f"{row.place} has the prompt {prompt!r}; expected text. Expected the files of {HUB_NAME}.")
+        raise ValueError(f"{row.location} has the prompt {prompt!r}; expected text. Expected the files of {HUB_NAME}.")
     return {
         "data_source": "ultrafeedback",
         "prompt": [{"role": "user", "content": prompt}],

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# UltraFeedback's prompts, scored by a reward model: makes the data where they are missing, then trains. Arguments are
+# UltraFeedback's prompts, scored by a reward model: makes the data if they are missing, then trains. Arguments are
 # overrides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

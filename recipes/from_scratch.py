@@ -1,0 +1,59 @@
+"""Run a recipe that begins with random weights: data, model, supervised warm start, reinforcement learning."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_like.checks.requirements import check_machine
+from verl_like.cli import main
+from verl_like.config.compose import compose
+
+DATA_SEED = 0  # of the split and the weights; independent of the runs' seeds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FromScratch:
+    """A recipe whose policy is made here.
+
+    Args:
+        recipe: folder of ``sft.yaml`` and ``grpo.yaml``.
+        write_data: writes data files to a folder; returns the rows of each. The last one is ``val.parquet``.
+        write_model: writes a model to a folder; returns its number of parameters.
+    """
+
+    recipe: Path
+    write_data: Callable[[Path, int], dict[str, int]]
+    write_model: Callable[[Path, int], int]
+
+    @property
+    def out(self) -> Path:
+        return Path("outputs") / self.recipe.name
+
+    def run(self, overrides: list[str]) -> int:
+        """Make what is missing, train with these overrides of ``grpo.yaml``, and return an exit status."""
+        config = str(self.recipe / "grpo.yaml")
+        return self._check(overrides) or self.prepare() or main(["train", config, *overrides])
+
+    def _check(self, overrides: list[str]) -> int:
+        """Check the machine before the warm start, which takes minutes; return an exit status."""
+        try:
+            check_machine(compose(str(self.recipe / "grpo.yaml"), overrides).config, generates=True)
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        return 0
+
+    def prepare(self) -> int:
+        """Make data, model and warm start if they are missing; return an exit status."""
+        data, init = self.out / "data", self.out / "init"
+        if not (data / "val.parquet").exists():
+            print(f"making the data in {data}: {self.write_data(data, DATA_SEED)} rows", flush=True)
+        if not (init / "model.safetensors").exists():
+            print(f"making the model in {init}: {self.write_model(init, DATA_SEED):,} parameters", flush=True)
+        if (self.out / "warmstart/model/model.safetensors").exists():
+            return 0
+        print("warm start: supervised training on answers that are wrong more often than right", flush=True)
+        return main(["sft", str(self.recipe / "sft.yaml")])
