@@ -53,13 +53,13 @@ class PeerWorker(Worker):
     def __init__(self, response_lengths: np.ndarray) -> None:
         super().__init__()
         self._register_dispatch_collect_info("peer", dp_rank=self.rank, is_collect=True)
-        mine = torch.tensor(
+        lengths = torch.tensor(
             np.array_split(response_lengths, self.world_size)[self.rank]
         )  # a copy: arrays from Ray are read-only
-        response_mask = torch.arange(workload.MAX_RESPONSE_LENGTH) < mine[:, None]
+        response_mask = torch.arange(workload.MAX_RESPONSE_LENGTH) < lengths[:, None]
         self.response_mask = response_mask.long()
         self.attention_mask = torch.cat(
-            [torch.ones(len(mine), workload.PROMPT_LENGTH, dtype=torch.int64), self.response_mask], dim=1
+            [torch.ones(len(lengths), workload.PROMPT_LENGTH, dtype=torch.int64), self.response_mask], dim=1
         )
         self.position_ids = (self.attention_mask.cumsum(dim=1) - 1).clamp(min=0)
 

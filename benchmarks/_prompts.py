@@ -14,7 +14,7 @@ def bare_prompts(ids: Iterable[Sequence[int]]) -> list[Prompt]:
     return [
         Prompt(
             prompt_ids=np.array(row, np.int32),
-            uid=f"{place}",
+            uid=f"{index}",
             text="",
             data_source="",
             ground_truth=None,
@@ -22,5 +22,5 @@ def bare_prompts(ids: Iterable[Sequence[int]]) -> list[Prompt]:
             messages="",
             columns={},
         )
-        for place, row in enumerate(ids)
+        for index, row in enumerate(ids)
     ]

@@ -40,7 +40,7 @@ RESPONSE_TOKENS = 512  # on average: a rank's column is 128 KiB, so results go t
 PROCESSES = 2
 SEED = 0
 WARM_UP_STEPS, STEPS = 1, 3
-LOOK_EVERY_S = 0.05
+POLL_EVERY_S = 0.05
 MEMORY_EVERY_S = 0.5  # a sample takes the driver a third of a millisecond, which is measured too
 
 
@@ -136,13 +136,13 @@ def _most_references(trainer: PPOTrainer) -> int:
     """Count references in a separate step, since counting takes the driver's time."""
     counts, is_over = [0], threading.Event()
 
-    def look() -> None:
-        while not is_over.wait(LOOK_EVERY_S):
+    def count() -> None:
+        while not is_over.wait(POLL_EVERY_S):
             counts.append(ray_calls.num_references() or 0)
 
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
+    counter = threading.Thread(target=count, daemon=True)
+    counter.start()
     trainer.step(STEPS + 1)
     is_over.set()
-    looking.join(timeout=10)
+    counter.join(timeout=10)
     return max(counts)

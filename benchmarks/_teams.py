@@ -32,12 +32,12 @@ class Team:
         for pipe in self.pipes:
             pipe.send(("do", order))
         answers = [self._answer(pipe) for pipe in self.pipes]
-        return max(seconds for seconds, _ in answers), [said for _, said in answers]
+        return max(seconds for seconds, _ in answers), [answer for _, answer in answers]
 
     def _answer(self, pipe: Connection) -> tuple[float, Any]:
         assert pipe.poll(TIMEOUT_S), f"no answer in {TIMEOUT_S:.0f} s"
-        seconds, said = pipe.recv()
-        return float(seconds), said
+        seconds, answer = pipe.recv()
+        return float(seconds), answer
 
     def end(self) -> None:
         for pipe in self.pipes:
@@ -58,11 +58,11 @@ def teams(members: Mapping[str, tuple[int, Maker, tuple[Any, ...]]]) -> Iterator
         for name, (ranks, maker, arguments) in members.items():
             pipes = []
             for rank in range(ranks):
-                mine, theirs = context.Pipe()
-                processes.append(context.Process(target=_member, args=(theirs, maker, rank, arguments)))
+                own_end, member_end = context.Pipe()
+                processes.append(context.Process(target=_member, args=(member_end, maker, rank, arguments)))
                 processes[-1].start()
-                theirs.close()  # so that a process that ends without an answer is noticed at once
-                pipes.append(mine)
+                member_end.close()  # so that a process that ends without an answer is noticed at once
+                pipes.append(own_end)
             found[name] = Team(pipes)
             for pipe in pipes:
                 assert pipe.poll(TIMEOUT_S), f"{name} was not ready in {TIMEOUT_S:.0f} s"
@@ -82,8 +82,8 @@ def _member(pipe: Connection, maker: Maker, rank: int, arguments: tuple[Any, ...
         pipe.send("ready")
         while (order := pipe.recv())[0] == "do":
             started = time.perf_counter()
-            said = job(order[1])
-            pipe.send((time.perf_counter() - started, said))
+            answer = job(order[1])
+            pipe.send((time.perf_counter() - started, answer))
 
 
 def median_ratio(rounds: list[dict[str, float]], above: str, below: str) -> float:

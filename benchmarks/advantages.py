@@ -121,7 +121,7 @@ def compared(rows: Batch, estimator: str) -> dict[str, float | None]:
         if verls is not None:
             other.append(timed(verls, threads=threads))
     torch.set_num_threads(threads)
-    ratios = [theirs / mine for mine, theirs in zip(own, other, strict=bool(other))][WARM_UPS:]
+    ratios = [verl_s / own_s for own_s, verl_s in zip(own, other, strict=bool(other))][WARM_UPS:]
     return {
         f"{estimator}_s": round(median(own[WARM_UPS:]), 4),
         f"verl_{estimator}_s": round(median(other[WARM_UPS:]), 4) if other else None,

@@ -20,24 +20,23 @@ from typing import Any
 from benchmarks import memory
 from tests.chaos.cases import CASES, Case
 from tests.chaos.page import markdown
-from tests.chaos.play import Outcome, play
-from tests.chaos.scene import make_data, started
+from tests.chaos.play import Outcome, play, undisturbed
+from tests.chaos.scene import make_data
 
-REFERENCE_S = 200.0
 OUTCOME = "outcome.json"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases whose names match this regular expression")
-    parser.add_argument("--soak-steps", type=int, default=200, help="of the soak; 0 for none")
-    parser.add_argument("--jobs", type=int, default=2, help="cases at once")
-    parser.add_argument("--page", type=Path, help="file that the table is written to")
+    parser.add_argument("--soak-steps", type=int, default=200, help="number of steps of the soak; 0 to skip it")
+    parser.add_argument("--jobs", type=int, default=2, help="number of cases that run in parallel")
+    parser.add_argument("--page", type=Path, help="write the table to this file")
     parser.add_argument(
-        "--folder", type=Path, help="where runs and outcomes are kept, those of other cases too; default is temporary"
+        "--folder", type=Path, help="keep runs and outcomes here, also those of earlier calls (default: temporary)"
     )
     arguments = parser.parse_args()
-    # Under nohup the runs would ignore SIGHUP, as they should; a signal with a handler here has its default in them.
+    # Under nohup, runs would inherit an ignored SIGHUP. With a handler here, it has its default action in them.
     signal.signal(signal.SIGHUP, lambda signum, frame: None)
     chosen = [case for case in CASES if re.search(arguments.only, case.name)]
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
@@ -56,11 +55,10 @@ def run_matrix(cases: Sequence[Case], folder: Path, *, jobs: int) -> None:
     """Run the cases, ``jobs`` at once; print and record each as it ends."""
     folder.mkdir(parents=True, exist_ok=True)
     data = make_data(folder / "data")
-    with started(data, folder / "undisturbed", "run", {}) as run:
-        assert run.ended(REFERENCE_S) == 0, f"the undisturbed run failed:\n{run.output[-3000:]}"
+    references = {name: undisturbed(folder / name, data, case) for name, case in _by_reference(cases).items()}
 
     def one(case: Case) -> None:
-        outcome = play(case, data=data, out=folder / case.name, reference=folder / "undisturbed/run")
+        outcome = play(case, data=data, out=folder / case.name, reference=references[_reference(case)])
         verdict = f"verdict after {outcome.verdict_s:.1f} s" if outcome.verdict_s is not None else "nothing to say"
         print(f"{'FAILED' if outcome.problems else 'ok':6} {case.name}: {verdict}, {outcome.seconds:.0f} s", flush=True)
         for problem in outcome.problems:
@@ -70,6 +68,17 @@ def run_matrix(cases: Sequence[Case], folder: Path, *, jobs: int) -> None:
 
     with ThreadPoolExecutor(jobs) as players:
         list(players.map(one, cases))
+
+
+def _reference(case: Case) -> str:
+    """Return the folder of the undisturbed run that a case is compared with."""
+    if not case.has_episodes:
+        return "undisturbed"
+    return "undisturbed-agent" if case.has_agent else "undisturbed-episodes"
+
+
+def _by_reference(cases: Sequence[Case]) -> dict[str, Case]:
+    return {_reference(case): case for case in cases}
 
 
 def recorded(folder: Path) -> list[Outcome]:

@@ -99,7 +99,7 @@ def _steps(trainer: PPOTrainer, payload: int) -> dict[str, Any]:
     moved = metrics["store/put_bytes"] + metrics["store/inlined_bytes"]
     time.sleep(RELEASE_S)
     after = store_use()
-    assert before is not None and after is not None, "the store does not tell its figures"
+    assert before is not None and after is not None, "the object store did not report its usage"
     return {
         "step_s": median(seconds),
         "driver_rss_growth_mb": memory.mb,
@@ -189,7 +189,7 @@ def main() -> None:
         type=int,
         choices=(1024, 4096),
         default=1024,
-        help="rows for verl and for us beside it; its padded copies of 4096 need about 19 GiB on the driver",
+        help="rows of the comparison with verl; its padded copies of 4096 rows need about 19 GiB on the driver",
     )
     parser.add_argument("--skip-peers", action="store_true")
     options = parser.parse_args()
@@ -202,7 +202,7 @@ def main() -> None:
         rounds["verl"].append(None if options.skip_peers else peer("verl", options.verl_rows))
     with_advantages = measure(4096, block_kib=options.block_kib, has_advantages=True)
     large, steps = rounds["large"][0], ("step_s", "step_s")
-    beside_verl = rounds["large" if options.verl_rows == 4096 else "small"]
+    compared_with_verl = rounds["large" if options.verl_rows == 4096 else "small"]
     print(
         json.dumps(
             {
@@ -222,7 +222,7 @@ def main() -> None:
                 "stage_s": large["stage_s"],
                 "verl_rows": options.verl_rows,
                 "verl_step_s": middle(rounds["verl"], "step_s", 3),
-                "ratio_vs_verl": ratio(rounds["verl"], beside_verl, steps),
+                "ratio_vs_verl": ratio(rounds["verl"], compared_with_verl, steps),
                 "transferqueue_step_s": middle(rounds["queue"], "step_s", 3),
                 "ratio_vs_transferqueue_step": ratio(rounds["queue"], rounds["large"], steps),
                 "transferqueue_put_gb_s": middle(rounds["queue"], "put_gb_s", 2),

@@ -320,9 +320,9 @@ def free_port() -> int:
 
 def speed(team: Team) -> tuple[float, Any]:
     """Return the tokens per second of a step, and the answer of the first process."""
-    seconds, said = team.done()
-    tokens = sum(each[0] if isinstance(each, tuple) else each for each in said)
-    return tokens / seconds, said[0]
+    seconds, answers = team.done()
+    tokens = sum(each[0] if isinstance(each, tuple) else each for each in answers)
+    return tokens / seconds, answers[0]
 
 
 def measure(folder: Path, work: Workload) -> dict[str, Any]:
@@ -333,13 +333,13 @@ def measure(folder: Path, work: Workload) -> dict[str, Any]:
         for rows in work.micro_batches:
             name = f"{ranks} of {2 // ranks} threads, {rows} rows"
             contenders[name] = (ranks, trl, (folder, work, ranks, free_port(), rows))
-    theirs = [name for name in contenders if name != "own"]
+    peers = [name for name in contenders if name != "own"]
     if work.is_fixed:
         contenders |= {"rollout": (2, bare_rollout, (folder, work)), "update": (2, bare_updates, (folder, work))}
     with teams(contenders) as found:
         for team in found.values():
             team.done(MICRO_BATCHES[0])
-        tried = {name: speed(found[name])[0] for name in theirs}
+        tried = {name: speed(found[name])[0] for name in peers}
         best = max(tried, key=lambda name: tried[name])
         if work.is_fixed:
             seconds = {size: found["update"].seconds(size) for size in MICRO_BATCHES}
@@ -359,9 +359,9 @@ def measure(folder: Path, work: Workload) -> dict[str, Any]:
     return {
         **extra,
         "parameters": parameters,
-        "own_tokens_per_s": round(median(mine for (mine, _), _ in rounds)),
-        "trl_tokens_per_s": round(median(theirs for _, theirs in rounds)),
-        "ratio": round(median(mine / theirs for (mine, _), theirs in rounds), 2),
+        "own_tokens_per_s": round(median(own_speed for (own_speed, _), _ in rounds)),
+        "trl_tokens_per_s": round(median(trl_speed for _, trl_speed in rounds)),
+        "ratio": round(median(own_speed / trl_speed for (own_speed, _), trl_speed in rounds), 2),
         "trl": best,
         "trl_tried": {name: round(value) for name, value in tried.items()},
         "stage_s": {name: round(median(each.get(name, 0.0) for each in stages), 3) for name in stages[0]},

@@ -42,8 +42,8 @@ def pairs(data: Path | None, count: int) -> list[tuple[str, str]]:
     return random.Random(0).sample(found, min(count, len(found)))
 
 
-def ours(truth: str, response: str) -> bool:
-    return math_answer.compute_score("math", response, truth, {})["score"] == 1.0
+def ours(ground_truth: str, response: str) -> bool:
+    return math_answer.compute_score("math", response, ground_truth, {})["score"] == 1.0
 
 
 def math_verifys() -> Grade | None:
@@ -53,10 +53,10 @@ def math_verifys() -> Grade | None:
 
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 
-    def grade(truth: str, response: str) -> bool:
-        gold = parse(f"\\boxed{{{truth}}}")
+    def grade(ground_truth: str, response: str) -> bool:
+        gold = parse(f"\\boxed{{{ground_truth}}}")
         if not gold:
-            raise ValueError("math-verify reads no truth")
+            raise ValueError("math-verify cannot parse the ground truth")
         return bool(verify(gold, parse(response)))
 
     return grade
@@ -65,10 +65,10 @@ def math_verifys() -> Grade | None:
 def measure(grade: Grade, chosen: list[tuple[str, str]]) -> tuple[dict[str, float], list[bool | None]]:
     """Return times in ms, the fraction of ground truths refused, and the verdicts (None for a refused ground truth)."""
     times, verdicts = [], []
-    for truth, response in chosen:
+    for ground_truth, response in chosen:
         started = time.perf_counter()
         try:
-            verdict: bool | None = grade(truth, response)
+            verdict: bool | None = grade(ground_truth, response)
         except ValueError:
             verdict = None
         times.append(1e3 * (time.perf_counter() - started))
@@ -83,16 +83,16 @@ def measure(grade: Grade, chosen: list[tuple[str, str]]) -> tuple[dict[str, floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5000, help="how many are graded")
-    parser.add_argument("--data", type=Path, default=None, help="jsonl with the fields truth and response")
+    parser.add_argument("--pairs", type=int, default=5000, help="number of pairs to grade")
+    parser.add_argument("--data", type=Path, default=None, help="a .jsonl file with the fields `truth` and `response`")
     args = parser.parse_args()
     chosen = pairs(args.data, args.pairs)
     figures, verdicts = measure(ours, chosen)
     found: dict[str, float | None] = {"pairs": len(chosen), **figures}
-    theirs, peer = math_verifys(), None
+    math_verify, peer = math_verifys(), None
     peer_figures: dict[str, float] = {}
-    if theirs is not None:
-        peer_figures, peer = measure(theirs, chosen)
+    if math_verify is not None:
+        peer_figures, peer = measure(math_verify, chosen)
     found |= {f"math_verify_{name}": peer_figures.get(name) for name in figures}
     found["agreement"] = (
         None if peer is None else sum(a == b for a, b in zip(verdicts, peer, strict=True)) / len(chosen)

@@ -20,7 +20,7 @@ from typing import Any
 
 RANKS = (1, 2, 4)
 TIMEOUT_S = 300.0
-LOOK_EVERY_S = 0.001
+SAMPLE_EVERY_S = 0.001
 
 
 def write(folder: Path, *, num_layers: int, dtype: str) -> None:
@@ -106,7 +106,7 @@ class AnonymousPeak:
     def _watch(self) -> None:
         while not self._is_over.is_set():
             self.peak_bytes = max(self.peak_bytes, self._bytes() - self._before)
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(SAMPLE_EVERY_S)
 
     @staticmethod
     def _bytes() -> int:

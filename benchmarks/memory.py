@@ -25,8 +25,8 @@ from tests.chaos.scene import REWARD, Run, started
 
 NUM_PROMPTS = 4096
 WARM_UP_STEPS = 20
-LOOK_EVERY_S = 0.2
-MIN_LOOKS = 10  # samples of a process needed for a slope
+SAMPLE_EVERY_S = 0.2
+MIN_SAMPLES = 10  # samples of a process needed for a slope
 MIB = 2**20
 # A step leaves a few small answers in the store. Their sizes vary with the digits in them.
 STORE_TOLERANCE_BYTES = 64 * 2**10
@@ -109,15 +109,15 @@ def watch(run: Run, steps: int) -> dict[str, list[Level]]:
     names: dict[int, str] = {}
     while run.process.poll() is None:
         step = len(run.steps())
-        run.look()
+        run.record_processes()
         if WARM_UP_STEPS < step < steps:
             names |= {reading.pid: reading.who for reading in run.readings().values()}
             for pid in (run.process.pid, *run.members):
                 if (level := resident(pid)) is not None:
                     name = names.setdefault(pid, command(pid))
                     levels[name].append((step, *level))
-        time.sleep(LOOK_EVERY_S)
-    return {who: of for who, of in levels.items() if len(of) >= MIN_LOOKS and of[0][0] < of[-1][0]}
+        time.sleep(SAMPLE_EVERY_S)
+    return {who: of for who, of in levels.items() if len(of) >= MIN_SAMPLES and of[0][0] < of[-1][0]}
 
 
 def resident(pid: int) -> tuple[int, int] | None:
@@ -136,8 +136,8 @@ def command(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split()
     except OSError:
         words = []
-    told = [Path(word).name for word in words if not word.startswith("-")][:2]
-    return f"{' '.join(told)} ({pid})"
+    names = [Path(word).name for word in words if not word.startswith("-")][:2]
+    return f"{' '.join(names)} ({pid})"
 
 
 def slope(levels: list[Level], which: int) -> float:

@@ -89,13 +89,13 @@ def verls_within_deadline(rows: int, parts: int, *, equal_counts: bool) -> dict[
 
 def in_turns(rows: int, parts: int, *, equal_counts: bool) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     """Return our and verl's results of each round; verl's are empty if it is missing or was too slow once."""
-    mine: list[dict[str, float]] = []
-    theirs: list[dict[str, float]] = []
+    own: list[dict[str, float]] = []
+    verl: list[dict[str, float]] = []
     for round_ in range(ROUNDS):
-        mine.append(ours(rows, parts, equal_counts=equal_counts))
-        their = verls_within_deadline(rows, parts, equal_counts=equal_counts) if len(theirs) == round_ else None
-        theirs += [their] if their is not None else []
-    return mine, theirs if len(theirs) == ROUNDS else []
+        own.append(ours(rows, parts, equal_counts=equal_counts))
+        of_verl = verls_within_deadline(rows, parts, equal_counts=equal_counts) if len(verl) == round_ else None
+        verl += [of_verl] if of_verl is not None else []
+    return own, verl if len(verl) == ROUNDS else []
 
 
 def growth_exponent() -> float:
@@ -112,17 +112,17 @@ def measure(rows: int) -> dict[str, object]:
     finished = True
     for suffix, equal_counts in (("", False), ("_equal_counts", True)):
         found = {parts: in_turns(rows, parts, equal_counts=equal_counts) for parts in PARTS}
-        finished &= all(theirs for _, theirs in found.values())
+        finished &= all(verl for _, verl in found.values())
         for key, digits in (("seconds", 4), ("imbalance", 7)):
-            mine, theirs = (
-                {str(parts): _median(of[side], key, digits) for parts, of in found.items()} for side in (0, 1)
-            )
-            report |= {f"{key}{suffix}": mine, f"verl{suffix}_{key}": theirs}
+            own, verl = ({str(parts): _median(of[side], key, digits) for parts, of in found.items()} for side in (0, 1))
+            report |= {f"{key}{suffix}": own, f"verl{suffix}_{key}": verl}
         report[f"ratio_vs_verl{suffix}"] = {
-            str(parts): round(median(b["seconds"] / a["seconds"] for a, b in zip(mine, theirs, strict=True)), 1)
-            if theirs
+            str(parts): round(
+                median(b["seconds"] / a["seconds"] for a, b in zip(own_rounds, verl_rounds, strict=True)), 1
+            )
+            if verl_rounds
             else None
-            for parts, (mine, theirs) in found.items()
+            for parts, (own_rounds, verl_rounds) in found.items()
         }
     report["growth_exponent"] = round(growth_exponent(), 3)
     if importlib.util.find_spec("verl") is None:

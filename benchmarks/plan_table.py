@@ -16,8 +16,8 @@ from typing import Any
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import GIB, named
-from verl_like.plan.run_plan import RunPlan, made, shapes_of
-from verl_like.plan.stages import Place
+from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
+from verl_like.plan.stages import Location
 
 # Qwen2.5: hidden size, layers, heads, KV heads, feed-forward width, vocabulary, tied; ranks of an engine.
 MODELS: dict[str, tuple[int, int, int, int, int, int, bool, int]] = {
@@ -90,9 +90,9 @@ def table(device: str) -> list[str]:
             for num_gpus, lora_rank in RUNS:
                 config = configuration(Path(folder), min(engine_ranks, num_gpus), lora_rank)
                 shapes = shapes_of(config)
-                place = Place(device=named(device), ranks=num_gpus, ranks_per_node=min(num_gpus, GPUS_PER_NODE))
+                place = Location(device=named(device), ranks=num_gpus, ranks_per_node=min(num_gpus, GPUS_PER_NODE))
                 proposed = advice(config, shapes, place)
-                plan = made(proposed.config, shapes, place, response_tokens=RESPONSE_TOKENS)
+                plan = plan_of(proposed.config, shapes, place, response_tokens=RESPONSE_TOKENS)
                 shown = f"{name}, LoRA" if lora_rank else name
                 found.append(row(shown, num_gpus, plan, [change.override for change in proposed.changes]))
     return found

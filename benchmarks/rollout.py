@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks._teams import Job, median_ratio, teams
 from benchmarks.update import SIZES, write_model
 from verl_like.backends.allocator import allocator_environment
+from verl_like.context import current
 
 ROUNDS = 5
 PROMPTS, SAMPLES, PROMPT_TOKENS = 32, 8, 16
@@ -41,7 +42,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     """Yield the rollout stage on engines that hold a policy's weights."""
     from benchmarks._prompts import bare_prompts
     from verl_like.config.schema import Config
-    from verl_like.runs.launch import LAUNCHER
+    from verl_like.runs.launch import Launcher
     from verl_like.training.build import build_workers
     from verl_like.training.generation import generate, train_sampling
     from verl_like.workers.groups import RolloutGroup
@@ -55,7 +56,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     config.trainer.output_dir = str(path.parent)
     config.trainer.stall_after_s = 3600  # this contender waits while others run
     prompts = bare_prompts(prompt_ids(SIZES[name].vocabulary))
-    with LAUNCHER.launched(config, generates=True) as hosts:
+    with current(Launcher).launched(config, generates=True) as hosts:
         workers = build_workers(hosts, config, roles=frozenset({"actor", "rollout"}))
         workers.wait_built(timeout_s=config.cluster.start_timeout_s)
         rollout = RolloutGroup(workers, config.rollout)

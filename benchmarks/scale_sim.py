@@ -23,7 +23,7 @@ from benchmarks._simulated import RANKS_PER_NODE, ROWS_PER_RANK, StepCost, step_
 from verl_like.plan.devices import named
 from verl_like.plan.run_plan import shapes_of
 from verl_like.plan.seconds import stage_seconds
-from verl_like.plan.stages import Place
+from verl_like.plan.stages import Location
 
 RANKS = (1, 8, 64, 256, 1024)
 MAX_SHARE = 0.05  # of a step; above it, the driver counts as a bottleneck
@@ -38,7 +38,7 @@ def planned_s(model: str, device: str, ranks: int) -> dict[str, float]:
         config.model.path = folder
         config.data.max_prompt_length, config.data.max_response_length = PROMPT_TOKENS, MAX_RESPONSE_TOKENS
         config.rollout.tensor_parallel_size = min(plan_table.MODELS[model][-1], ranks)
-        place = Place(device=named(device), ranks=ranks, ranks_per_node=min(ranks, RANKS_PER_NODE))
+        place = Location(device=named(device), ranks=ranks, ranks_per_node=min(ranks, RANKS_PER_NODE))
         return stage_seconds(config, shapes_of(config), place, response_tokens=plan_table.RESPONSE_TOKENS)
 
 

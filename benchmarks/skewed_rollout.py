@@ -24,8 +24,9 @@ import numpy as np
 from benchmarks._prompts import bare_prompts
 from benchmarks.update import SIZES, write_model
 from verl_like.config.schema import Config
+from verl_like.context import current
 from verl_like.data.prompts import Prompt
-from verl_like.runs.launch import LAUNCHER
+from verl_like.runs.launch import Launcher
 from verl_like.training.build import build_workers
 from verl_like.training.generation import generate, train_sampling
 from verl_like.workers.groups import RolloutGroup
@@ -71,7 +72,7 @@ def measure(lengths: list[int], *, max_num_seqs: int) -> dict[str, Any]:
         config.rollout.n, config.rollout.max_num_seqs = SAMPLES, max_num_seqs
         config.cluster.device, config.cluster.workers_per_node, config.cluster.threads_per_worker = "cpu", 2, 1
         config.trainer.output_dir = folder
-        with LAUNCHER.launched(config, generates=True) as hosts:
+        with current(Launcher).launched(config, generates=True) as hosts:
             workers = build_workers(hosts, config, roles=frozenset({"actor", "rollout"}))
             workers.wait_built(timeout_s=config.cluster.start_timeout_s)
             ahead, knowing = (

@@ -42,11 +42,11 @@ def phases(overrides: list[str]) -> dict[str, float]:
         what, since = CHECKS, begun
         for line in run.stderr:
             lines.append(line)
-            stamp, bracket, told = line.partition(" s] ")
-            if stamp.startswith("[") and bracket and not told.startswith("still "):
+            stamp, bracket, phase = line.partition(" s] ")
+            if stamp.startswith("[") and bracket and not phase.startswith("still "):
                 now = time.perf_counter()
                 found[what] = found.get(what, 0.0) + now - since
-                what, since = told.strip(), now
+                what, since = phase.strip(), now
         status = run.wait(LIMIT_S)
         deadline.cancel()
     assert status == 0, "".join(lines)

@@ -1,8 +1,8 @@
 """``python -m benchmarks.gpu_check``: checks what only a machine with a GPU can show, in at most eight minutes.
 
-Each check runs in a process of its own, alone on the GPU, and is told as soon as it is over: held, fell short, skipped
-or failed. Prints one JSON object as its last line. Ends with 1 where a check fell short or failed, with 2 where nothing
-could be checked. ``--device cpu`` is a dry run with tiny models, two checks at once.
+Each check runs in a separate process, alone on the GPU. Its result is printed as soon as it ends: held, fell short,
+skipped or failed. Prints one JSON object as its last line. The exit status is 1 if a check fell short or failed, and 2
+if nothing could be checked. ``--device cpu`` is a dry run with tiny models, two checks in parallel.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from benchmarks.gpu_check.verdict import SKIPPED, Outcome
 from verl_like.checks.gpus import num_gpus, smallest_gpu, torch_is_cpu_build
 
 LIMIT_S = 480.0
-LEAST_S = 5.0  # to begin a check with
-ROOM_GIB = {True: 1, False: 12}  # for tiny models; for weights of 0.5B and 1.5B in bfloat16, and a checkpoint of 0.5B
+MIN_CHECK_S = 5.0  # no check starts with less time left
+# Disk space by ``is_small``: tiny models, or weights of 0.5B and 1.5B in bfloat16 and a checkpoint of 0.5B.
+DISK_GIB = {True: 1, False: 12}
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -45,22 +46,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in ENDING:
         signal.signal(number, _end)
     with temporary(device=device, num_gpus=gpus, is_small=arguments.small or device == "cpu") as scene:
-        room_gib = shutil.disk_usage(scene.folder).free / 2**30
-        if room_gib < ROOM_GIB[scene.is_small]:
-            needed = ROOM_GIB[scene.is_small]
+        free_gib, needed_gib = shutil.disk_usage(scene.folder).free / 2**30, DISK_GIB[scene.is_small]
+        if free_gib < needed_gib:
             where = scene.folder.parent
-            print(f"found {room_gib:.1f} GiB of room in {where}, expected {needed}. Set TMPDIR.", file=sys.stderr)
+            print(f"found {free_gib:.1f} GiB free in {where}, expected {needed_gib}. Set TMPDIR.", file=sys.stderr)
             return 2
         return run(chosen, scene, limit_s=arguments.limit_s)
 
 
 def run(checks: Sequence[Check], scene: Scene, *, limit_s: float) -> int:
-    """Run the checks and tell each as it ends; returns the exit status."""
+    """Run the checks, print a line as each ends, and return the exit status."""
     started, stop = time.monotonic(), threading.Event()
 
     def one(check: Check) -> Outcome:
         left_s = limit_s - (time.monotonic() - started)
-        if left_s < LEAST_S:
+        if left_s < MIN_CHECK_S:
             why = f"the {limit_s:.0f} s of --limit-s are used up"
             outcome = Outcome(name=check.name, verdict=SKIPPED, seconds=0.0, why=why)
         else:
@@ -69,20 +69,20 @@ def run(checks: Sequence[Check], scene: Scene, *, limit_s: float) -> int:
             print(line(outcome), flush=True)
         return outcome
 
-    # On a GPU each has it to itself; on CPU nothing is measured that would mind another one.
+    # On a GPU each check runs alone. On CPU a second check disturbs none of the measurements.
     with ThreadPoolExecutor(1 if scene.device == "cuda" else 2) as players:
         try:
             outcomes = list(players.map(one, checks))
         finally:
             stop.set()
     gpu = smallest_gpu() if scene.device == "cuda" else None
-    told = summary(outcomes, device=gpu[0] if gpu else scene.device, seconds=time.monotonic() - started)
-    print(json.dumps(told), flush=True)
+    report = summary(outcomes, device=gpu[0] if gpu else scene.device, seconds=time.monotonic() - started)
+    print(json.dumps(report), flush=True)
     return 0 if all(outcome.is_well for outcome in outcomes) else 1
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C and its like: what was started is ended, and a second one does not disturb that."""
+    """Exit on Ctrl-C and similar signals, so that started processes are ended; later signals are ignored."""
     for each in ENDING:
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(128 + number)
@@ -91,9 +91,9 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check", description=__doc__)
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
-    parser.add_argument("--small", action="store_true", help="tiny models; always so on CPU")
+    parser.add_argument("--small", action="store_true", help="tiny models, as always on CPU")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[check.name for check in CHECKS], default=[])
-    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="for everything together")
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="time limit in seconds of all checks together")
     return parser.parse_args(argv)
 
 

@@ -1,6 +1,6 @@
-"""A process of a check: ``python -m benchmarks.gpu_check.child PACKAGE NAME RANK SCENE``.
+"""Run one rank of a check: ``python -m benchmarks.gpu_check.child PACKAGE NAME RANK SCENE``.
 
-Runs the function ``check`` of the file with that name, writes what it has found and ends.
+Calls the function ``check`` of the file with that name and writes its findings.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 
 from benchmarks.gpu_check.play import IS_WORKER, outcome_of
-from benchmarks.gpu_check.scene import from_words
+from benchmarks.gpu_check.scene import scene_from_json
 from benchmarks.gpu_check.verdict import Findings, Skip
 
 
 def main() -> None:
     package, name, rank, words = sys.argv[1:]
-    scene = from_words(words)
+    scene = scene_from_json(words)
     file = importlib.import_module(f"{package}.{name}")
     group: AbstractContextManager[None] = nullcontext()
     if IS_WORKER in os.environ:
@@ -36,8 +36,8 @@ def main() -> None:
         error = f"{type(raised).__name__}: {str(raised).strip().partition(chr(10))[0]}"
         raise
     finally:
-        told = {**asdict(findings), "skipped": skipped, "error": error}
-        outcome_of(scene.of(name), int(rank)).write_text(json.dumps(told))
+        report = {**asdict(findings), "skipped": skipped, "error": error}
+        outcome_of(scene.of(name), int(rank)).write_text(json.dumps(report))
 
 
 if __name__ == "__main__":

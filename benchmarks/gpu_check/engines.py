@@ -1,4 +1,4 @@
-"""A rollout engine beside a policy in one process, as in a hybrid worker, and what the one says of the other."""
+"""Run a rollout engine and a policy in one process, as a hybrid worker does, and compare their log-probs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ GIB = 2**30
 
 
 def prompt_and_response_tokens(scene: Scene) -> tuple[int, int]:
-    """The longest of each."""
+    """Return the maximum length of a prompt and of a response."""
     return (16, 16) if scene.is_small else (64, 192)
 
 
 def engine(scene: Scene, *, ranks: int = 1, is_eager: bool = False) -> RolloutEngine:
-    """vLLM with the first model's shape, asleep: memory is free for a policy."""
+    """Return a vLLM engine with the first model's shape, asleep, so that memory is free for a policy."""
     built = rollout_engine(
         "vllm",
         model_path=str(model_path(scene)),
@@ -41,9 +41,7 @@ def engine(scene: Scene, *, ranks: int = 1, is_eager: bool = False) -> RolloutEn
 
 
 def sync(scene: Scene, engine: RolloutEngine, policy: PolicyEngine, version: int) -> tuple[float, float]:
-    """Hand the policy's weights to an engine, awake or not; it is afterwards. Returns the seconds that waking took, and
-    those of the weights.
-    """
+    """Copy the policy's weights to an engine and leave it awake; return the seconds of waking and of copying."""
     marks = [time.perf_counter()]
     for call in (
         lambda: engine.begin_sync(version),
@@ -59,7 +57,7 @@ def sync(scene: Scene, engine: RolloutEngine, policy: PolicyEngine, version: int
 
 
 def requests(scene: Scene, number: int, *, temperature: float) -> list[Request]:
-    """Prompts of uneven lengths, whose responses go to the longest length."""
+    """Return requests with prompts of uneven lengths and responses of the maximum length."""
     most, response = prompt_and_response_tokens(scene)
     rng = np.random.default_rng(2)
     sampling = Sampling(max_tokens=response, temperature=temperature, ignore_eos=True)
@@ -75,7 +73,7 @@ def requests(scene: Scene, number: int, *, temperature: float) -> list[Request]:
 
 
 def generated(engine: RolloutEngine, asked: list[Request]) -> list[Finished]:
-    """The samples, in the order of the requests."""
+    """Return the responses, sorted like the requests."""
     engine.submit(asked)
     finished: dict[str, Finished] = {}
     while engine.has_unfinished():
@@ -84,16 +82,16 @@ def generated(engine: RolloutEngine, asked: list[Request]) -> list[Finished]:
 
 
 def mean_gap(engine: RolloutEngine, policy: PolicyEngine, asked: list[Request]) -> float:
-    """Nats, mean over tokens: how far the engine's log-probs of what it samples are from the policy's."""
+    """Return the mean absolute gap between the engine's and the policy's log-probs of sampled tokens, in nats."""
     done = generated(engine, asked)
     responses = Ragged.from_rows([each.response_ids for each in done], "int32")
     prompts = Ragged.from_rows([request.prompt_ids for request in asked], "int32")
-    theirs = np.concatenate([each.log_probs for each in done])
-    ours = policy.forward_log_probs(DataProto({"prompt_ids": prompts, "response_ids": responses}), temperature=1.0)
-    return float(np.abs(ours["log_probs"] - theirs).mean())
+    of_engine = np.concatenate([each.log_probs for each in done])
+    of_policy = policy.forward_log_probs(DataProto({"prompt_ids": prompts, "response_ids": responses}), temperature=1.0)
+    return float(np.abs(of_policy["log_probs"] - of_engine).mean())
 
 
 def weight_bytes(policy: FsdpPolicy) -> int:
-    """Of what a sync hands over, tied weights once."""
+    """Return the bytes that a sync copies, tied weights counted once."""
     dtype = resolve_dtype(policy.settings.rollout_dtype, policy.device)
     return sum(parameter.numel() for parameter in policy.module.parameters()) * dtype.itemsize

@@ -1,4 +1,4 @@
-"""One check in a process of its own: started, waited for, and ended with all that it has started."""
+"""Run one check in separate processes: start them, wait for them, and end them and their children."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from verl_like.backends.rollout import rollout_environment
 
 ROOT = Path(__file__).parents[2]
 GRACE_S = 15.0  # for a run of `verl-like train` to end its Ray
-LOOK_EVERY_S = 0.05
+POLL_EVERY_S = 0.05
 SHOWN_LINES = 40
 IS_WORKER = "GPU_CHECK_IS_WORKER"  # in the environment of a process that joins the group of its ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A process of a check, and what it says."""
+    """A process of a check, with its log and the file of its outcome."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -39,9 +39,9 @@ class Rank:
 
     @property
     def error(self) -> str:
-        """Why it has failed, where it could still say so."""
-        said = json.loads(self.outcome.read_text())["error"] if self.outcome.exists() else ""
-        return said or next(iter(self.last_lines[-1:]), "") or f"ended with status {self.process.returncode}"
+        """Why the process failed: its own report, else its last line of output, else its exit status."""
+        reported = json.loads(self.outcome.read_text())["error"] if self.outcome.exists() else ""
+        return reported or next(iter(self.last_lines[-1:]), "") or f"ended with status {self.process.returncode}"
 
     @property
     def last_lines(self) -> list[str]:
@@ -49,9 +49,9 @@ class Rank:
 
 
 def play(check: Check, scene: Scene, *, limit_s: float, stop: threading.Event | None = None) -> Outcome:
-    """Run a check to its end, for ``limit_s`` seconds, or until ``stop`` is set.
+    """Run a check until it ends, ``limit_s`` seconds have passed, or ``stop`` is set.
 
-    Where it fails, what it said last goes to stderr.
+    If it fails, the end of its output is printed on stderr.
     """
     if why := check.why_not(scene):
         return Outcome(name=check.name, verdict=SKIPPED, seconds=0.0, why=why)
@@ -69,16 +69,16 @@ def play(check: Check, scene: Scene, *, limit_s: float, stop: threading.Event | 
     return _outcome(check, json.loads(ranks[0].outcome.read_text()), seconds)
 
 
-def _outcome(check: Check, told: Mapping[str, Any], seconds: float) -> Outcome:
-    """The verdict on what the first rank has found."""
-    problems = "; ".join(told["problems"])
+def _outcome(check: Check, report: Mapping[str, Any], seconds: float) -> Outcome:
+    """Return the outcome for the first rank's report."""
+    problems = "; ".join(report["problems"])
     return Outcome(
         name=check.name,
-        verdict=SKIPPED if told["skipped"] else SHORT if problems else HELD,
+        verdict=SKIPPED if report["skipped"] else SHORT if problems else HELD,
         seconds=seconds,
-        why=told["skipped"] or problems,
-        figures=told["figures"],
-        notes=told["notes"],
+        why=report["skipped"] or problems,
+        figures=report["figures"],
+        notes=report["notes"],
     )
 
 
@@ -87,7 +87,7 @@ def _started(check: Check, scene: Scene, rank: int, port: int) -> Iterator[Rank]
     log = scene.of(check.name) / f"rank{rank}.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.gpu_check.child", check.folder, check.name, str(rank), scene.in_words()],
+            [sys.executable, "-m", "benchmarks.gpu_check.child", check.folder, check.name, str(rank), scene.to_json()],
             cwd=ROOT,
             env=os.environ | _environment(check, scene, rank, port),
             stdout=stream,
@@ -101,12 +101,12 @@ def _started(check: Check, scene: Scene, rank: int, port: int) -> Iterator[Rank]
 
 
 def outcome_of(folder: Path, rank: int) -> Path:
-    """The file in which a rank says what it has found."""
+    """Return the file to which a rank writes its report."""
     return folder / f"rank{rank}.json"
 
 
 def _wait(ranks: Sequence[Rank], limit_s: float, stop: threading.Event) -> str:
-    """Until all have ended, one has failed, the time is up or nobody wants to know; returns what went wrong."""
+    """Wait until all ranks have ended, one has failed, time is up, or ``stop`` is set; return the problem, or ""."""
     deadline = time.monotonic() + limit_s
     while True:
         codes = [rank.process.poll() for rank in ranks]
@@ -116,23 +116,23 @@ def _wait(ranks: Sequence[Rank], limit_s: float, stop: threading.Event) -> str:
         if None not in codes:
             return ""
         if time.monotonic() > deadline:
-            return f"was not over after {limit_s:.0f} s and was ended"
-        if stop.wait(LOOK_EVERY_S):
+            return f"timed out after {limit_s:.0f} s and was ended"
+        if stop.wait(POLL_EVERY_S):
             return "was stopped"
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its group: asked first, killed where that is of no use."""
+    """End a process and its group: with SIGTERM first, then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         deadline = time.monotonic() + GRACE_S
         while (process.poll() is None or _runs(process.pid)) and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
 
 
 def _runs(group: int) -> bool:
-    """Whether a process of this group still runs; one that is dead, and that nobody has asked for, does not."""
+    """Return whether a process of this group still runs; zombies do not count."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             state, _, its_group = file.read_text().rpartition(")")[2].split()[:3]
@@ -142,11 +142,11 @@ def _runs(group: int) -> bool:
 
 
 def _environment(check: Check, scene: Scene, rank: int, port: int) -> dict[str, str]:
-    """What the process must have before it imports anything."""
+    """Return the environment variables that must be set before the process imports anything."""
     shared = {
         "TMPDIR": str(scene.folder),
-        "RAY_TMPDIR": os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(),  # paths of its sockets must be short
-        "TORCHINDUCTOR_CACHE_DIR": str(scene.folder / "compiled"),  # nothing compiled before is found
+        "RAY_TMPDIR": os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(),  # Ray's socket paths must be short
+        "TORCHINDUCTOR_CACHE_DIR": str(scene.folder / "compiled"),  # empty, so that compilation is measured
     }
     if not check.is_worker:
         return shared
@@ -158,7 +158,7 @@ def _environment(check: Check, scene: Scene, rank: int, port: int) -> dict[str, 
         "CUDA_VISIBLE_DEVICES": visible.split(",")[rank].strip() if scene.device == "cuda" else "",
         "RANK": str(rank),
         "WORLD_SIZE": str(check.num_ranks),
-        "LOCAL_RANK": "0",  # each sees its own GPU alone
+        "LOCAL_RANK": "0",  # each process sees only its own GPU
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }

@@ -1,4 +1,4 @@
-"""Models with random weights, rows, and policies on them, as the checks take them."""
+"""Models with random weights, rows, and policies for the checks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ TIMEOUT_S = 60.0
 
 @contextmanager
 def process_group(scene: Scene, check: str) -> Iterator[None]:
-    """The group of all ranks of a check, which meet in a file: another process could take a port that was free.
+    """Create the process group of a check's ranks. They meet in a file, because another process could take a free port.
 
-    After an error nobody waits for the others to leave it.
+    After an error the group is not destroyed, because that would wait for the other ranks.
     """
     if scene.device == "cuda":
         torch.cuda.set_device(0)
@@ -49,16 +49,16 @@ def process_group(scene: Scene, check: str) -> Iterator[None]:
 
 
 def model_path(scene: Scene, size: str = "") -> Path:
-    """A folder with random weights and a tokenizer; written by whoever needs it first.
+    """Return a folder with random weights and a tokenizer; the first check that needs it writes it.
 
     Args:
-        size: one of ``scene.sizes``, by default the first. Those but the tiny one have Qwen2.5's shapes.
+        size: one of ``scene.sizes``, by default the first. All except the tiny one have Qwen2.5's shapes.
     """
     size = size or scene.sizes[0]
     folder = scene.folder / f"model-{size}"
     with (scene.folder / "writing").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "tokenizer_config.json").exists():  # which is written last
+        if not (folder / "tokenizer_config.json").exists():  # the file that is written last
             _write(folder, scene.device, size)
     return folder
 
@@ -78,14 +78,14 @@ def _write(folder: Path, device: str, size: str) -> None:
 
 
 def policy(scene: Scene, path: Path, *, dtype: str = "auto", **changes: Any) -> FsdpPolicy:
-    """A policy, with the settings that a run has by default; one that was before it, and that nobody needs, is freed.
+    """Return a policy with a run's default settings, after freeing earlier policies that are no longer referenced.
 
     Args:
         dtype: of the forward pass.
         changes: fields of ``EngineSettings``, ``ModelConfig`` or ``FsdpConfig``.
     """
 
-    gc.collect()  # a sharded model holds itself by a circle of references
+    gc.collect()  # a sharded model is part of a reference cycle
 
     def of(kind: type[Any]) -> dict[str, Any]:
         return {field.name: changes[field.name] for field in fields(kind) if field.name in changes}
@@ -101,7 +101,7 @@ def policy(scene: Scene, path: Path, *, dtype: str = "auto", **changes: Any) -> 
 
 
 def uneven_rows(scene: Scene, path: Path) -> DataProto:
-    """Two dozen rows of prompts, three with each, and responses of all lengths."""
+    """Return 24 rows of eight prompts, three rows for each, with prompts and responses of random lengths."""
     prompt, response = (8, 24) if scene.is_small else (128, 256)
     rng = np.random.default_rng(0)
     table = rows(path, rng.integers(1, prompt + 1, 24).tolist(), rng.integers(1, response + 1, 24).tolist())
@@ -109,7 +109,7 @@ def uneven_rows(scene: Scene, path: Path) -> DataProto:
 
 
 def rows(path: Path, prompt_tokens: list[int], response_tokens: list[int]) -> DataProto:
-    """Rows of these lengths, of any tokens that the model knows."""
+    """Return rows of these lengths, with random tokens of the model's vocabulary."""
     rng = np.random.default_rng(1)
     vocab_size = AutoConfig.from_pretrained(path).vocab_size
 
@@ -122,6 +122,6 @@ def rows(path: Path, prompt_tokens: list[int], response_tokens: list[int]) -> Da
 
 
 def synchronize(scene: Scene) -> None:
-    """Wait for what the GPU was given."""
+    """Wait until the GPU has finished all submitted work."""
     if scene.device == "cuda":
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Where a check runs. Importing this loads nothing heavy."""
+"""The device, model sizes and folder that a check uses. Importing this loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Scene:
     """
     Args:
         device: "cuda" or "cpu".
-        num_gpus: that the command may use.
-        is_small: tiny models, so that a dry run takes seconds.
-        folder: of this command, removed when it ends; models that a check has written are there for the next one.
+        num_gpus: number of GPUs that the command may use.
+        is_small: use tiny models, so that a dry run takes seconds.
+        folder: this command's folder, removed when it ends; later checks find the models of earlier ones there.
     """
 
     device: str
@@ -31,45 +31,44 @@ class Scene:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """Names of the models, the smallest first; most checks take that one."""
+        """Names of the models, the smallest first; most checks use only that one."""
         return (TINY,) if self.is_small else ("0.5B", "1.5B")
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Of forward passes; the engine and the trainer take the last one."""
+        """Dtypes of forward passes; the engine and the trainer use the last one."""
         return ("bfloat16", "float32") if self.device == "cpu" else ("float32", "bfloat16")
 
     @property
     def max_engine_gap(self) -> float:
-        """Of an engine's log-probs from its trainer's, in nats, mean over tokens.
+        """Maximum mean gap between an engine's and its trainer's log-probs, in nats per token.
 
-        They round in other places: in bfloat16 that costs what ``checks/precision.py`` derives, in float32 next to
-        nothing.
+        They round at different points: ``checks/precision.py`` derives the effect in bfloat16; it is tiny in float32.
         """
         return {"bfloat16": 0.02, "float32": 1e-4}[self.dtypes[-1]]
 
     @property
     def run_id(self) -> str:
-        """Goes into the names of shared memory."""
+        """Part of the names of shared memory."""
         return self.folder.name
 
     def of(self, name: str) -> Path:
-        """The folder of one check."""
+        """Return the folder of one check."""
         return self.folder / name
 
-    def in_words(self) -> str:
+    def to_json(self) -> str:
         return json.dumps({**asdict(self), "folder": str(self.folder)})
 
 
-def from_words(text: str) -> Scene:
-    """What :meth:`Scene.in_words` has written."""
+def scene_from_json(text: str) -> Scene:
+    """Parse the output of :meth:`Scene.to_json`."""
     scene = Scene(**json.loads(text))
     return replace(scene, folder=Path(scene.folder))
 
 
 @contextmanager
 def temporary(*, device: str, num_gpus: int, is_small: bool) -> Iterator[Scene]:
-    """A scene whose folder is removed, and nothing of it left in shared memory, however it ends."""
+    """Yield a scene; at the end remove its folder and what it left in shared memory, also after an error."""
     with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as folder:
         scene = Scene(device=device, num_gpus=num_gpus, is_small=is_small, folder=Path(folder))
         try:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from benchmarks.gpu_check.verdict import Outcome, in_words
+from benchmarks.gpu_check.verdict import Outcome, formatted
 
-# What the JSON has of its own; the other figures are under the check that found them.
+# Figures at the top level of the JSON; all figures are also listed under their check.
 KEYS = ("mfu", "sync_gib_per_s", "wake_s", "sleep_freed_gib", "log_prob_gap_mean", "peak_vs_plan")
 
 
 def line(outcome: Outcome) -> str:
-    """A row of the table; why it did not hold comes first."""
-    figures = (in_words(name, value) for name, value in outcome.figures.items() if value is not None)
-    told = "; ".join(part for part in (outcome.why, ", ".join(figures), *outcome.notes) if part)
-    return f"{outcome.name:<16} {outcome.verdict:<10} {outcome.seconds:>5.0f} s  {told}"
+    """Return a row of the table: the reason for the verdict first, then figures and notes."""
+    figures = (formatted(name, value) for name, value in outcome.figures.items() if value is not None)
+    details = "; ".join(part for part in (outcome.why, ", ".join(figures), *outcome.notes) if part)
+    return f"{outcome.name:<16} {outcome.verdict:<10} {outcome.seconds:>5.0f} s  {details}"
 
 
 def summary(outcomes: Iterable[Outcome], *, device: str, seconds: float) -> dict[str, object]:
-    """The JSON object; a key that no check has found is null."""
+    """Return the JSON object; a key that no check has measured is None."""
     played = list(outcomes)
     figures = {outcome.name: _rounded(outcome.figures) for outcome in played if outcome.figures}
     found = {name: value for of in figures.values() for name, value in of.items()}

@@ -1,4 +1,4 @@
-"""What a check finds, and what becomes of it."""
+"""Findings of a check, and the outcome derived from them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ HELD, SHORT, SKIPPED, FAILED = "held", "fell short", "skipped", "failed"
 
 
 class Skip(Exception):
-    """There is nothing to check here; the message says why."""
+    """The check cannot run on this machine; the message gives the reason."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a check has found.
+    """Figures, problems and notes of a check.
 
     Args:
-        figures: by name, which ends in the unit ("wake_s"); None where there is none, and a note says why.
-        problems: what is not as it must be: found and expected.
-        notes: what was left out, and why.
+        figures: values by name, which ends in the unit ("wake_s"); None if not measured, and a note gives the reason.
+        problems: violated expectations: found and expected.
+        notes: what was left out, with the reason.
     """
 
     figures: dict[str, float | None] = field(default_factory=dict)
@@ -29,28 +29,28 @@ class Findings:
     def add(
         self, name: str, value: float | None, *, at_most: float | None = None, at_least: float | None = None
     ) -> None:
-        """A figure, and its bounds; NaN is within none."""
+        """Record a figure and check its bounds; NaN violates every bound."""
         self.figures[name] = value
         if value is None:
             return
         if at_most is not None and not value <= at_most:
-            self.problems.append(f"{in_words(name, value)}, expected at most {at_most:.3g}")
+            self.problems.append(f"{formatted(name, value)}, expected at most {at_most:.3g}")
         if at_least is not None and not value >= at_least:
-            self.problems.append(f"{in_words(name, value)}, expected at least {at_least:.3g}")
+            self.problems.append(f"{formatted(name, value)}, expected at least {at_least:.3g}")
 
     def must(self, is_so: bool, problem: str) -> None:
-        """Something that is no number."""
+        """Record ``problem`` unless ``is_so``."""
         if not is_so:
             self.problems.append(problem)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """A check that is over.
+    """The result of a check.
 
     Args:
-        verdict: one of the four above.
-        why: of one that did not hold.
+        verdict: ``HELD``, ``SHORT``, ``SKIPPED`` or ``FAILED``.
+        why: the reason if the verdict is not ``HELD``.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Outcome:
         return self.verdict in (HELD, SKIPPED)
 
 
-# The end of a name -> the unit as people write it. The first that fits counts.
+# End of a name -> unit as printed. The first match counts.
 UNITS = {"_gib_per_s": "GiB/s", "_tokens_per_s": "tokens/s", "_gib": "GiB", "_nats": "nats", "_s": "s"}
 
 
-def in_words(name: str, value: float) -> str:
-    """``wake_s`` of 0.25 is "wake 0.25 s"."""
+def formatted(name: str, value: float) -> str:
+    """Format a figure: ``wake_s`` of 0.25 is "wake 0.25 s"."""
     ending = next((each for each in UNITS if name.endswith(each)), "")
     unit = f" {UNITS[ending]}" if ending else ""
     return f"{name.removesuffix(ending).replace('_', ' ')} {value:.3g}{unit}"

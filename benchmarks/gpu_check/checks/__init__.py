@@ -1,4 +1,4 @@
-"""The checks, in the order in which they run; each is the function ``check`` of the file with its name."""
+"""The checks, in execution order. Each is the function ``check`` of the file with the check's name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.gpu_check.scene import Scene
 class Check:
     """
     Args:
-        limit_s: after which it is ended.
-        packages: without which there is nothing to check.
-        on_gpu_only: whether there is nothing to check on CPU, with the reason.
-        num_ranks: processes that run it together, each on a GPU of its own.
-        is_worker: whether it runs as a worker with a model does: with its environment and process group.
-        folder: the package that has its file.
+        limit_s: seconds after which it is ended.
+        packages: required packages; the check is skipped if one is missing.
+        on_gpu_only: the reason why the check is skipped on CPU; empty if it also runs there.
+        num_ranks: number of processes that run it together, each on its own GPU.
+        is_worker: run with the environment and process group of a worker with a model.
+        folder: the package that contains its file.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Check:
     folder: str = __name__
 
     def why_not(self, scene: Scene) -> str:
-        """Why it is skipped; empty where it is not."""
+        """Return the reason why the check is skipped, or "" if it runs."""
         missing = [name for name in self.packages if importlib.util.find_spec(name) is None]
         if missing:
             return f"not installed: {', '.join(missing)}"
@@ -43,10 +43,10 @@ CHECKS = (
     Check(name="liger", limit_s=120, packages=("liger_kernel",), on_gpu_only="Liger's kernels need a GPU"),
     Check(name="packing", limit_s=90),
     Check(name="precision", limit_s=90),
-    Check(name="compile", limit_s=240),  # its deadline of 120 s, and what comes before and after it
+    Check(name="compile", limit_s=240),  # its deadline of 120 s, plus the time before and after
     Check(name="update", limit_s=120),
-    Check(name="offload", limit_s=60, on_gpu_only="on CPU nothing is moved"),
-    Check(name="cpu_offload", limit_s=120, on_gpu_only="on CPU all memory is the host's"),
+    Check(name="offload", limit_s=60, on_gpu_only="nothing is moved on CPU"),
+    Check(name="cpu_offload", limit_s=120, on_gpu_only="all memory is host memory on CPU"),
     Check(name="checkpoint", limit_s=90),
     Check(name="rollout", limit_s=180, packages=("vllm",)),
     Check(name="tensor_parallel", limit_s=150, packages=("vllm",), num_ranks=2),

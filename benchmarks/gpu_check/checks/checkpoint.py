@@ -1,4 +1,4 @@
-"""A learner saved, by itself and out of copies, and loaded: weights, optimiser, schedule come back bit for bit."""
+"""Save a learner, directly and from copies, and load it: weights, optimiser and schedule are restored bit for bit."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def check(scene: Scene) -> Findings:
     load_s = time.perf_counter() - started
 
     others = differing(saved, state_of(learner))
-    found.must(not others, f"{len(others)} tensors came back otherwise, among them {others[:3]}; expected none")
-    found.must(learner.schedule.state_dict() == schedule, "the schedule came back otherwise")
+    found.must(not others, f"{len(others)} restored tensors differ, among them {others[:3]}; expected none")
+    found.must(learner.schedule.state_dict() == schedule, "the restored schedule differs")
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     shutil.rmtree(folder)
     found.add("size_gib", num_bytes / GIB)
@@ -51,13 +51,13 @@ def check(scene: Scene) -> Findings:
         "copy_gib_per_s", num_bytes / GIB / _copy_s(scene, learner, folder, lambda: learner.update(rows, SftLoss()))
     )
     others = differing(saved, state_of(learner))
-    found.must(not others, f"{len(others)} tensors of copies came back otherwise, among them {others[:3]}")
+    found.must(not others, f"{len(others)} tensors restored from copies differ, among them {others[:3]}; expected none")
     return found
 
 
 def _copy_s(scene: Scene, learner: FsdpLearner, folder: Path, learn: Callable[[], object]) -> float:
-    """Seconds of a copy, which is written when the learner has gone on, and loaded."""
-    learner.begin_save(folder)()  # the first takes the memory
+    """Return the seconds of copying the state; the copy is written after another update, and then loaded."""
+    learner.begin_save(folder)()  # the first save allocates the memory
     shutil.rmtree(folder)
     synchronize(scene)
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The log-prob function compiled: within its deadline, with the numbers of the eager one, and how much faster."""
+"""Compile the log-prob function: within its deadline, with the numbers of eager mode, and how much faster it is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verl_like.backends.fsdp.policy import FsdpPolicy
 from verl_like.protocol import DataProto
 
 DEADLINE_S = 120.0
-# Both take the same product in the forward pass's dtype and go on in float32, in another order of sums.
+# Both compute the same matrix product in the forward pass's dtype, then sum in float32 in different orders.
 MAX_GAP = 1e-3
 NUM_TIMES = 5
 
@@ -31,23 +31,23 @@ def check(scene: Scene) -> Findings:
     started = time.perf_counter()
     is_compiled = engine.warm_up(DEADLINE_S)
     found.add("compile_s", time.perf_counter() - started)
-    found.must(is_compiled, f"not compiled, expected it within {DEADLINE_S:.0f} s")
+    found.must(is_compiled, f"not compiled, expected compilation within {DEADLINE_S:.0f} s")
     compiled, compiled_s = _timed(scene, engine, table)
-    found.must(_runs_compiled(engine, table), "a forward pass ran nothing that is compiled, expected the log-probs")
+    found.must(_runs_compiled(engine, table), "a forward pass ran no compiled code, expected the log-probs")
     found.add("gap_max_nats", float(np.abs(compiled - eager).max()), at_most=MAX_GAP)
     found.add("forward_speedup", eager_s / compiled_s)
     return found
 
 
 def _runs_compiled(engine: FsdpPolicy, table: DataProto) -> bool:
-    """Whether a forward pass goes through compiled code, and does not go back to eager without a word."""
+    """Return whether a forward pass runs compiled code instead of silently falling back to eager mode."""
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         engine.forward_log_probs(table, temperature=1.0)
     return any(event.key.startswith("Torch-Compiled Region") for event in profiled.key_averages())
 
 
 def _timed(scene: Scene, engine: FsdpPolicy, table: DataProto) -> tuple[NDArray[np.float32], float]:
-    """Log-probs, and the median of the seconds that they take after the first time."""
+    """Return log-probs and the median seconds of a forward pass, without the first one."""
     seconds = []
     log_probs = engine.forward_log_probs(table, temperature=1.0)["log_probs"]
     for _ in range(NUM_TIMES):

@@ -1,4 +1,4 @@
-"""Updates of a policy in host memory: the weights of one on the GPU, the memory that it leaves, and what it takes."""
+"""Update a policy in host memory: same weights as on the GPU, GPU memory freed, and the cost in time."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import OptimConfig
 
 LR = 1e-3
-# Gradients are equal but for the order of some sums, and an eps as large as they are keeps Adam from blowing up what is
-# left of that.
+# Gradients differ only by the order of some sums; an eps as large as the gradients keeps Adam from amplifying that.
 MAX_GAP = LR / 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """Two updates: weights and moments after them, and of the second the most memory and the seconds."""
+    """Weights and moments after two updates; peak memory and seconds of the second update."""
 
     state: dict[str, Tensor]
     peak_bytes: int
     update_s: float
-    not_on_host: int  # parameters and gradients
+    not_on_host: int  # number of parameters on the GPU
     differ_when_loaded: list[str]
-    synced_gap: float  # between what an engine is handed and the weights
+    synced_gap: float  # between the weights that an engine receives and the policy's
 
 
 def check(scene: Scene) -> Findings:
@@ -46,7 +45,7 @@ def check(scene: Scene) -> Findings:
     state_gib = sum(value.nbytes for value in on_host.state.values()) / GIB
     found.must(not on_host.not_on_host, f"{on_host.not_on_host} parameters are on the GPU, expected none")
     lost = on_host.differ_when_loaded
-    found.must(not lost, f"{len(lost)} tensors are others after a checkpoint, among them {lost[:3]}; expected none")
+    found.must(not lost, f"{len(lost)} tensors restored from a checkpoint differ, among them {lost[:3]}; expected none")
     found.add("weights_gap_max", gap, at_most=MAX_GAP)
     found.add("synced_gap_max", on_host.synced_gap, at_most=0.0)
     found.add("freed_gib", (plain.peak_bytes - on_host.peak_bytes) / GIB, at_least=FREED_SHARE * state_gib)

@@ -1,4 +1,4 @@
-"""Each kernel of packed attention, in bfloat16, against plain transformers in float32, row by row."""
+"""Compare each kernel of packed attention in bfloat16 with plain transformers in float32, row by row."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from verl_like.ops.attention import resolve_kernel
 from verl_like.protocol import DataProto
 
 KERNELS = ("flash3", "flash", "varlen", "sdpa")
-# The largest of some thousand errors is about five times their mean, which checks/precision.py bounds; a token that
-# sees too much or too little is off by the spread of the logits, 0.6 nats.
+# The largest of some thousand errors is about five times their mean, which checks/precision.py bounds. A token that
+# attends to too many or too few tokens has an error of the logits' spread, 0.6 nats.
 MAX_GAP = 0.1
 
 
@@ -40,7 +40,7 @@ def check(scene: Scene) -> Findings:
 
 @torch.no_grad()
 def plain_log_probs(scene: Scene, path: Path, rows: DataProto) -> NDArray[np.float32]:
-    """[K] nats, without anything of ours: one row at a time, in transformers' own eager attention."""
+    """Return log-probs, [K] nats, by transformers alone: one row at a time, with its eager attention."""
     model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", dtype=torch.float32)
     model = model.to(scene.device).eval()
     found = []

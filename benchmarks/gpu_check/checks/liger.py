@@ -1,4 +1,4 @@
-"""Norms and feed-forward parts by Liger's kernels, against PyTorch's: log-probs, weights after an update, and speed."""
+"""Compare Liger's norms and feed-forward kernels with PyTorch's: log-probs, weights after an update, and speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A learner moved to host memory and back: what the GPU gets back, how fast, and that no bit changes."""
+"""Move a learner to host memory and back: the GPU memory freed, the speed, and that no bit changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import OptimConfig
 
 GIB = 2**30
-FREED_SHARE = 0.95  # of the weights: the allocator keeps what shares a segment with something that stays
+FREED_SHARE = 0.95  # of the weights: the allocator keeps segments that also hold other tensors
 
 
 def check(scene: Scene) -> Findings:
@@ -33,7 +33,7 @@ def check(scene: Scene) -> Findings:
 
     before, folder = state_of(learner), scene.of("offload") / "saved"
     learner.save(folder)
-    learner.load(folder)  # which brings the moments to the GPU
+    learner.load(folder)  # loading moves the moments to the GPU
     shutil.rmtree(folder)
     weights = sum(local_shard(parameter).nbytes for parameter in engine.module.parameters())
     num_gib = (weights + sum(moment.nbytes for moment in _moments(learner) if moment.is_cuda)) / GIB
@@ -44,12 +44,12 @@ def check(scene: Scene) -> Findings:
     in_s = _seconds(learner.onload)
 
     others = differing(before, state_of(learner))
-    found.must(not others, f"{len(others)} tensors came back otherwise, among them {others[:3]}; expected none")
+    found.must(not others, f"{len(others)} tensors differ after onloading, among them {others[:3]}; expected none")
     found.add("freed_gib", freed_gib, at_least=FREED_SHARE * num_gib)
     found.add("out_gib_per_s", num_gib / out_s)
     found.add("in_gib_per_s", weights / GIB / in_s)
     skipped = learner.update(rows, SftLoss())["skipped_updates"]
-    found.must(not skipped, "the update after it was skipped, because its gradient was not finite")
+    found.must(not skipped, "the update after onloading was skipped because its gradient was not finite")
     return found
 
 
@@ -67,7 +67,7 @@ def _seconds(call: Callable[[], None]) -> float:
 
 
 def state_of(learner: FsdpLearner) -> dict[str, Tensor]:
-    """Copies of all weights and of what the optimiser keeps for each, in host memory."""
+    """Return copies, in host memory, of all weights and of their optimiser states."""
     found = {}
     for name, parameter in learner.engine.module.named_parameters():
         found[name] = local_shard(parameter.detach()).to("cpu", copy=True)
@@ -77,6 +77,6 @@ def state_of(learner: FsdpLearner) -> dict[str, Tensor]:
 
 
 def differing(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors that are not in both, bit for bit."""
+    """Return the names of the tensors that are not in both mappings with equal bits."""
     both = one.keys() & other.keys()
     return sorted((one.keys() ^ other.keys()) | {name for name in both if not torch.equal(one[name], other[name])})

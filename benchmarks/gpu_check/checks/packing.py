@@ -1,4 +1,4 @@
-"""Log-probs and gradients of a policy with its rows packed, against those with its rows padded."""
+"""Compare log-probs and gradients of a policy on packed rows with those on padded rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from verl_like.algorithms.actor_loss import SftLoss
 from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import OptimConfig
 
-# Float32 leaves the order of sums, some 1e-6 of each number. In bfloat16 both sides have errors of their own, of a
-# mean that checks/precision.py bounds, here as a share of the gradient.
+# In float32 only the order of sums differs, about 1e-6 of each number. In bfloat16 both sides have independent errors;
+# checks/precision.py bounds their mean, and here they are relative to the gradient.
 MAX_GAP = {"float32": 1e-3, "bfloat16": 0.1}
 MAX_SHARE = {"float32": 1e-3, "bfloat16": 0.1}
 
@@ -44,6 +44,6 @@ def _log_probs_and_gradients(
     optim = OptimConfig(max_grad_norm=1e9)
     learner = engine.learner(optim, total_updates=0, max_response_tokens=1)
     learner.update(rows, SftLoss())
-    # After the first update AdamW's first moment is the gradient, times what the mean of one does not forget.
+    # After the first update AdamW's first moment is the gradient times (1 - beta1).
     moments = (local_shard(state["exp_avg"]) for state in learner.optimizer.state.values())
     return log_probs, [moment / (1 - optim.beta1) for moment in moments]

@@ -1,4 +1,4 @@
-"""vLLM beside the policy: its log-probs, sync, sleep and wake."""
+"""Run vLLM in the policy's process: log-probs, sync, sleep and wake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verl_like.backends.base import RolloutEngine
 from verl_like.config.schema import ModelConfig
 from verl_like.plan.shape import model_shape
 
-FREED_SHARE = 0.95  # of weights and cache: memory is mapped in pieces, of which the last is not full
+FREED_SHARE = 0.95  # of weights and cache: memory is mapped in blocks, and the last one is partly empty
 NUM_SAMPLES, NUM_GREEDY = 64, 8
 
 
@@ -36,7 +36,7 @@ def check(scene: Scene) -> Findings:
     changed = sum(one.response_ids != other.response_ids for one, other in zip(before, after, strict=True))
     found.must(not changed, f"{changed} of {NUM_GREEDY} greedy responses changed over sleep and wake, expected none")
     if scene.device == "cpu":
-        found.notes.append("vLLM on CPU keeps its memory when it is told to sleep, so nothing is freed or woken")
+        found.notes.append("vLLM on CPU keeps its memory during sleep, so sleep_freed_gib and wake_s are not measured")
         found.figures |= {"sleep_freed_gib": None, "wake_s": None}
         return found
     least = weight_bytes(actor) + _cache_bytes(scene, rollout)
@@ -46,18 +46,18 @@ def check(scene: Scene) -> Findings:
 
 
 def _freed_gib(scene: Scene, rollout: RolloutEngine) -> float:
-    """What going to sleep gives back to the GPU."""
+    """Put the engine to sleep and return the GPU memory that this frees."""
     if scene.device == "cpu":
         rollout.sleep()
         return 0.0
-    torch.cuda.empty_cache()  # which sleeping does too
+    torch.cuda.empty_cache()  # sleep does the same
     before = torch.cuda.mem_get_info()[0]
     rollout.sleep()
     return (torch.cuda.mem_get_info()[0] - before) / GIB
 
 
 def _cache_bytes(scene: Scene, rollout: Any) -> int:
-    """Of keys and values, by the model's shape and what vLLM, which no interface shows, says of its cache."""
+    """Return the bytes of the KV cache, from the model's shape and vLLM's cache config (a private attribute)."""
     cache = rollout._engine.vllm_config.cache_config
     path = str(model_path(scene))
     elements = model_shape(path, ModelConfig(path=path)).kv_elements_per_token

@@ -1,8 +1,8 @@
-"""An engine over two ranks beside a policy that is sharded over them: log-probs and sync.
+"""Run an engine over two ranks with a policy sharded over the same ranks: log-probs and sync.
 
-Both parts of the engine's weights come out of two shards, and the policy itself is checked by other checks, so an
-engine of one rank is not built again. Greedy tokens would not be the same: where two tokens are as likely as bfloat16
-can tell, another order of sums chooses the other one.
+Each part of the engine's weights is assembled from two shards. Other checks cover the policy, so no engine of one rank
+is built for comparison. Greedy tokens would differ from it: if two tokens are equally likely within bfloat16's
+precision, the order of sums decides between them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def check(scene: Scene) -> Findings:
     found = Findings()
     rollout = engine(scene, ranks=2, is_eager=True)
     actor = policy(scene, model_path(scene))
-    sync(scene, rollout, actor, 0)  # the first one waits for connections
+    sync(scene, rollout, actor, 0)  # the first sync also opens connections
     _, sync_s = sync(scene, rollout, actor, 1)
     gap = mean_gap(rollout, actor, requests(scene, NUM_SAMPLES, temperature=1.0))
     found.add("gap_mean_nats", gap, at_most=scene.max_engine_gap)

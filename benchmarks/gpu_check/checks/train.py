@@ -1,4 +1,4 @@
-"""Steps of GRPO by the real command, on the arithmetic recipe with random weights."""
+"""Run steps of GRPO by ``verl-like train``, on the arithmetic recipe with random weights."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def check(scene: Scene) -> Findings:
     folder = scene.of("train")
     write_all(folder / "data", seed=0)
     write_model(folder / "init", seed=0)
-    log = folder / "said.log"
+    log = folder / "train.log"
     with log.open("wb") as stream:
         command = [sys.executable, "-m", "verl_like", "train", RECIPE, *overrides(scene, folder)]
         status = subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, check=False).returncode
     if status:
-        said = log.read_text(errors="replace").strip() or "it said nothing"
-        print(said[-4000:])
-        raise RuntimeError(f"verl-like train ended with {status}: {said.splitlines()[-1]}")
+        output = log.read_text(errors="replace").strip() or "no output"
+        print(output[-4000:])
+        raise RuntimeError(f"verl-like train ended with {status}: {output.splitlines()[-1]}")
     steps = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
     found.must(len(steps) == NUM_STEPS, f"{len(steps)} steps, expected {NUM_STEPS}")
     skipped = sum(step["actor/skipped_updates"] for step in steps)
@@ -40,7 +40,7 @@ def check(scene: Scene) -> Findings:
 
 
 def overrides(scene: Scene, folder: Path) -> list[str]:
-    """What a short run on one device needs; the rest is the recipe's."""
+    """Return the overrides for a short run on one device; all other options are the recipe's."""
     small = ["data.train_batch_size=16", "actor.mini_batch_size=16", "rollout.n=4"] if scene.is_small else []
     return [
         f"data.train_files=[{folder}/data/train.parquet]",

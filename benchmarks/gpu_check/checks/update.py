@@ -1,7 +1,7 @@
-"""Optimiser updates: tokens per second, the share of the device's arithmetic, and the peak of memory beside the plan's.
+"""Measure optimiser updates: tokens per second, model FLOPs utilisation, and peak memory compared with the plan's.
 
-What layers compute again in backward is no work of the model (Chowdhery et al., 2204.02311, appendix B), and the output
-layer sees responses alone.
+Recomputation in the backward pass does not count as work of the model (Chowdhery et al., 2204.02311, appendix B). The
+output layer computes logits of response tokens only.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import Config, OptimConfig
 from verl_like.plan.devices import COMPUTE_SHARE, GIB, Device
-from verl_like.plan.location import place_of
-from verl_like.plan.run_plan import ROOM_SHARE, shapes_of
+from verl_like.plan.location import location_of
+from verl_like.plan.run_plan import USABLE_FRAC, shapes_of
 from verl_like.plan.seconds import BACKWARD
 from verl_like.plan.shape import ModelShape
-from verl_like.plan.stages import Place, roles_of
+from verl_like.plan.stages import Location, roles_of
 
 NUM_TIMES = 3
-# A plan leaves that much room for what it does not know; one of twice what is needed would turn runs away.
-MAX_OVER_PLAN, MIN_OVER_PLAN = 1 / ROOM_SHARE, 0.5
+# A plan reserves this share for memory that it cannot predict. A plan of twice the need would refuse possible runs.
+MAX_OVER_PLAN, MIN_OVER_PLAN = 1 / USABLE_FRAC, 0.5
 
 
 def check(scene: Scene) -> Findings:
@@ -40,12 +40,12 @@ def check(scene: Scene) -> Findings:
     for size in scene.sizes:
         path = model_path(scene, size)
         config = _config(scene, path)
-        place = place_of(config, is_timed=True)
+        place = location_of(config, is_timed=True)
         if place is None:
-            raise Skip("the driver does not tell the GPU's memory")
+            raise Skip("the driver does not report the GPU's memory")
         shape = shapes_of(config)["actor"]
         planned = _planned_bytes(config, shape, place)
-        if planned > ROOM_SHARE * place.device.memory_gib * GIB:
+        if planned > USABLE_FRAC * place.device.memory_gib * GIB:
             found.notes.append(f"without {size}: needs {planned / GIB:.0f} of {place.device.memory_gib:.0f} GiB")
             continue
         _measure(found, scene, size, config, shape, place.device, planned)
@@ -55,7 +55,7 @@ def check(scene: Scene) -> Findings:
 def _measure(
     found: Findings, scene: Scene, size: str, config: Config, shape: ModelShape, device: Device, planned: float
 ) -> None:
-    """Figures of one model; those without a size in their names are the last one's."""
+    """Add the figures of one model; the last model's replace those without a size in their names."""
     prompt, response = config.data.max_prompt_length, config.data.max_response_length
     num_rows = config.actor.mini_batch_size * config.rollout.n
     path = Path(config.model.path)
@@ -71,7 +71,7 @@ def _measure(
     def update() -> None:
         learner.update(table, SftLoss())
 
-    update()  # brings the optimiser's state
+    update()  # creates the optimiser's state
     peak = _peak_bytes(scene, learner, update)
     seconds = median(_seconds(scene, update) for _ in range(NUM_TIMES))
     found.add(f"{size}_tokens_per_s", num_rows * (prompt + response) / seconds)
@@ -80,7 +80,7 @@ def _measure(
     if math.isnan(device.tflops):
         found.notes.append(f"no mfu: {device.name} is not in the table of devices")
         return
-    # A CPU's figure is measured, and divided by the share of it that training reaches.
+    # A CPU's tflops are the measured ones divided by the share that training reaches; undo that.
     most = device.tflops * 1e12 * (COMPUTE_SHARE if scene.device == "cpu" else 1)
     work = num_rows * (1 + BACKWARD) * _row_flops(shape, prompt, response)
     found.add("mfu", work / seconds / most)
@@ -88,14 +88,14 @@ def _measure(
 
 
 def _row_flops(shape: ModelShape, prompt: int, response: int) -> float:
-    """Of a forward pass over a row."""
+    """Return the FLOPs of a forward pass over a row."""
     tokens = prompt + response - 1
     body = replace(shape, vocab_size=0).flops_per_token(tokens / 2)
     return tokens * body + 2.0 * response * shape.vocab_size * shape.hidden_size
 
 
 def _config(scene: Scene, path: Path) -> Config:
-    """A mini-batch of equally long rows, in several passes."""
+    """Return the config of one mini-batch of equally long rows, in several micro-batches."""
     config = Config()
     config.model.path = str(path)
     config.cluster.device, config.cluster.workers_per_node = scene.device, 1
@@ -106,14 +106,14 @@ def _config(scene: Scene, path: Path) -> Config:
     return config
 
 
-def _planned_bytes(config: Config, shape: ModelShape, place: Place) -> float:
-    """Of an update, as torch hands them out: without contexts and libraries."""
+def _planned_bytes(config: Config, shape: ModelShape, place: Location) -> float:
+    """Return the planned bytes that torch allocates for an update, without CUDA contexts and libraries."""
     [actor] = [role for role in roles_of(config, {"actor": shape}, place) if role.name == "actor"]
     return sum(actor.update.values())
 
 
 def _peak_bytes(scene: Scene, learner: FsdpLearner, update: Callable[[], None]) -> float:
-    """The most that torch has handed out during an update, with weights and moments."""
+    """Return the peak bytes that torch allocates during an update, including weights and moments."""
     if scene.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         update()
