@@ -1,20 +1,22 @@
-"""The faults of the matrix, as a table: what is done to which process in which stage, and what must follow."""
+"""The cases of the fault matrix: the fault, its process and stage, and the expected outcome."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# What a case must end in.
-ABSORBED = "absorbed"  # the run goes on as if nothing had been, with exit 0
-RESTARTED = "restarted"  # it says who and what, builds its processes anew, and ends with exit 0
-ABORTED = "aborted"  # it says who and what, and ends with another status than 0
-ENDED = "ended in order"  # it saves and ends with exit 0
-GONE = "gone"  # the driver itself is killed: nothing is left, and the same command continues
+from tests.chaos.episodes import EPISODE
 
-# Stages in which a fault comes from outside, as soon as its process is there, and not in the middle of the run.
+# Expected outcomes.
+ABSORBED = "absorbed"  # the run continues undisturbed and exits with status 0
+RESTARTED = "restarted"  # the run reports process and fault, starts its processes again, and exits with status 0
+ABORTED = "aborted"  # the run reports process and fault, and exits with another status than 0
+ENDED = "ended cleanly"  # the run saves a checkpoint and exits with status 0
+GONE = "gone"  # the driver itself is killed: no process is left, and the same command continues the run
+
+# Stages in which a fault is injected from outside as soon as its process exists, not in the middle of the run.
 RAY_STARTS, IMPORTS = "start of Ray", "imports"
 EARLY = (RAY_STARTS, IMPORTS)
-SHARED_MEMORY = "shared memory"  # in place of a stage: what is full is a /dev/shm that the run has for itself
+SHARED_MEMORY = "shared memory"  # used as a stage: a private /dev/shm of the run is full
 
 RESTARTS = {"trainer.max_restarts": "1", "trainer.on_stall": "restart"}
 
@@ -24,16 +26,18 @@ class Case:
     """One run with one fault.
 
     Args:
-        process: whom it befalls, as messages name it.
-        stage: in which of the process's stages, or one of :data:`EARLY`.
+        process: the process that gets the fault, as messages name it.
+        stage: one of the process's stages, one of :data:`EARLY`, or :data:`EPISODE`, the middle of an episode in a run
+            with an environment.
         fault: one of ``injected/sitecustomize.py``, or a signal from outside ("SIGSTOP", "SIGKILL", "SIGTERM").
-        visit: to that stage, from 1.
-        expected: how the run must end.
-        names: what its verdict must say, all of it.
-        changes: of the configuration.
-        is_equal: whether the run, continued where it does not continue by itself, must end with the numbers of an
-            undisturbed one.
-        hold_s: how long the run is held in its middle after a fault from outside.
+        visit: the entry into that stage at which the fault is injected, counted from 1.
+        expected: the expected outcome.
+        names: phrases that must all be in the run's output.
+        changes: options of the run that differ.
+        is_equal: the run must end with the numbers of an undisturbed one. A run that ended early is continued first.
+        hold_s: how long the driver waits after a fault from outside, in the middle of the run.
+        has_agent: the episodes are those of an agent program, which talks to the gateway.
+        repeats: every episode has the fault, until the run is continued.
     """
 
     process: str
@@ -45,11 +49,19 @@ class Case:
     changes: dict[str, str] = field(default_factory=dict)
     is_equal: bool = True
     hold_s: float = 0.0
+    has_agent: bool = False
+    repeats: bool = False
 
     @property
     def name(self) -> str:
-        """Unlike any other case's."""
-        return "-".join(f"{self.process} {self.stage} {self.fault} {self.expected}".lower().split())
+        """The case's unique name."""
+        more = ("agent " if self.has_agent else "") + ("repeated " if self.repeats else "")
+        return "-".join(f"{self.process} {self.stage} {more}{self.fault} {self.expected}".lower().split())
+
+    @property
+    def has_episodes(self) -> bool:
+        """Whether the run has an environment."""
+        return self.stage == EPISODE
 
 
 WORKER = "worker rank 1"
@@ -72,9 +84,9 @@ def _worker(stage: str, fault: str, process: str = WORKER) -> Case:
         "allocate": (f"stage {stage!r} failed", "MemoryError"),
         "die": (f"stage {stage!r} failed", f"{process} died", f"last seen in stage {stage!r}", "its memory went from"),
         "exit": (f"{process} died",),
-        "hang": (f"{process} (pid", f"stands still in stage {stage!r}", "Stacks"),
-        "hold": (f"{process} (pid", f"stands still in stage {stage!r}", "Stacks"),
-        "spin": (f"{process} (pid", f"stands still in stage {stage!r}", "Stacks"),
+        "hang": (f"{process} (pid", f"hangs in stage {stage!r}", "Stacks"),
+        "hold": (f"{process} (pid", f"hangs in stage {stage!r}", "Stacks"),
+        "spin": (f"{process} (pid", f"hangs in stage {stage!r}", "Stacks"),
         "SIGSTOP": (f"{process} (pid", "is stopped by a signal (SIGSTOP)"),
     }[fault]
     return Case(process=process, stage=stage, fault=fault, expected=RESTARTED, names=names, changes=RESTARTS)
@@ -94,10 +106,10 @@ CASES: tuple[Case, ...] = (
             "hang": ("stage 'build' took longer than 40 s; still waiting for worker rank",),
         }.items()
     ),
-    # Without leave to restart, the same faults end the run; what is told is the same.
+    # If restarts are not allowed, the same faults end the run with the same report.
     Case(process=WORKER, stage="update_actor", fault="die", expected=ABORTED, names=(f"{WORKER} died",)),
-    Case(process=WORKER, stage="rollout", fault="hang", expected=ABORTED, names=("stands still in stage 'rollout'",)),
-    # At the end, when all is written and processes are being ended.
+    Case(process=WORKER, stage="rollout", fault="hang", expected=ABORTED, names=("hangs in stage 'rollout'",)),
+    # At the end, after all files are written and while processes are being ended.
     *(
         Case(process="the driver", stage="teardown", fault=fault, visit=1, expected=expected)
         for fault, expected in {
@@ -107,7 +119,7 @@ CASES: tuple[Case, ...] = (
             "die": GONE,
         }.items()
     ),
-    # A slow stage is no stalled one, as long as it is within its deadline.
+    # A slow stage within its deadline does not count as hung.
     Case(process=WORKER, stage="update_actor", fault="sleep", expected=ABSORBED),
     # From outside, in the middle of the run.
     Case(
@@ -139,7 +151,7 @@ CASES: tuple[Case, ...] = (
             ("GCS", "SIGKILL", ("Ray's GCS (process", "was ended by SIGKILL")),
         )
     ),
-    Case(  # a run needs it seldom, and would be over before it is missed; the driver that is held is no stall
+    Case(  # A run seldom needs the GCS and would end before it is missed, so the driver waits; that is not a hang.
         process="GCS",
         stage="",
         fault="SIGSTOP",
@@ -150,13 +162,13 @@ CASES: tuple[Case, ...] = (
     ),
     Case(process="driver", stage="", fault="SIGSTOP", expected=ABSORBED),
     Case(process="driver", stage="", fault="SIGKILL", expected=GONE),
-    # The raylet ends itself then, and Ray's library the driver with it, unless that has noticed before: it restarts.
+    # The raylet then exits, and Ray's library ends the driver, unless the driver notices first and restarts.
     Case(process="Ray's agent", stage="", fault="SIGKILL", expected=GONE, changes=RESTARTS),
     *(
-        Case(process="group", stage="", fault=fault, expected=ENDED, names=("stopping in order",))
+        Case(process="group", stage="", fault=fault, expected=ENDED, names=("stopping cleanly",))
         for fault in ("SIGTERM", "SIGINT", "SIGHUP")
     ),
-    # While Ray starts, and while workers load Python, Ray and libraries.
+    # While Ray starts, and while workers import libraries.
     *(
         Case(process=process, stage=RAY_STARTS, fault=fault, expected=RESTARTED, names=names, changes=RESTARTS)
         for process in ("raylet", "GCS")
@@ -173,22 +185,72 @@ CASES: tuple[Case, ...] = (
         }.items()
     ),
     *(
-        Case(process="group", stage=RAY_STARTS, fault=fault, expected=ENDED, names=("stopping in order",))
+        Case(process="group", stage=RAY_STARTS, fault=fault, expected=ENDED, names=("stopping cleanly",))
         for fault in ("SIGTERM", "SIGINT", "SIGHUP")
     ),
     Case(process="driver", stage=RAY_STARTS, fault="SIGKILL", expected=GONE),
-    # kill -USR1 prints stacks and ends nobody.
+    # kill -USR1 prints stacks and ends no process.
     Case(process="driver", stage=RAY_STARTS, fault="SIGUSR1", expected=ABSORBED),
     Case(process="worker", stage=IMPORTS, fault="SIGUSR1", expected=ABSORBED),
     *(
         Case(process=process, stage="", fault="SIGUSR1", expected=ABSORBED)
         for process in ("driver", "scorer host", "scorer", "watchdog")
     ),
-    # Rewards: a failed sample is masked, and nothing else is touched.
+    # Rewards: a failed sample is masked; nothing else changes.
     *(
         Case(process="reward", stage="reward", fault=fault, expected=ABSORBED, is_equal=False)
         for fault in ("raise", "hang", "die", "allocate")
     ),
+    # Episodes: one that fails is masked.
+    *(
+        Case(process="environment", stage=EPISODE, fault=fault, expected=ABSORBED, is_equal=False)
+        for fault in ("raise", "hang", "die", "SIGSTOP")
+    ),
+    *(
+        Case(process="agent program", stage=EPISODE, fault=fault, expected=ABSORBED, is_equal=False, has_agent=True)
+        for fault in ("raise", "hang", "die", "SIGSTOP")
+    ),
+    Case(
+        process="nursery",
+        stage=EPISODE,
+        fault="SIGKILL",
+        expected=ABSORBED,
+        is_equal=False,
+        names=("environments are started again (restart 1 of at most 3)", "episodes in progress fail"),
+        changes={"trainer.stall_after_s": "60"},
+    ),
+    Case(
+        process="nursery",
+        stage=EPISODE,
+        fault="SIGKILL",
+        expected=ABORTED,
+        repeats=True,
+        changes={"trainer.stall_after_s": "60"},
+        names=("restart 3 of at most 3", "the process that has loaded", "ended with code -9"),
+    ),
+    *(
+        Case(
+            process=WORKER,
+            stage=EPISODE,
+            fault="SIGKILL",
+            expected=RESTARTED,
+            has_agent=has_agent,
+            names=("stage 'rollout' failed", f"{WORKER} died"),
+            changes=RESTARTS,
+        )
+        for has_agent in (False, True)
+    ),
+    *(
+        Case(process="driver", stage=EPISODE, fault="SIGKILL", expected=GONE, has_agent=has_agent)
+        for has_agent in (False, True)
+    ),
+    *(
+        Case(
+            process="group", stage=EPISODE, fault="SIGINT", expected=ENDED, names=("stopping cleanly",), has_agent=agent
+        )
+        for agent in (False, True)
+    ),
+    Case(process="disk", stage=EPISODE, fault="full", expected=ABORTED, names=("trainer.output_dir",)),
     # The disk.
     *(
         Case(process="disk", stage="checkpoint", fault=fault, expected=GONE, names=("passed over step_",))

@@ -1,4 +1,4 @@
-"""Plays one case: the fault is done, and everything that follows is held against what must follow."""
+"""Run one case: inject the fault and compare everything that follows with the expected outcome."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from pathlib import Path
 
 import psutil
 
+from tests.chaos import episodes
 from tests.chaos.cases import ABORTED, ABSORBED, EARLY, ENDED, GONE, RESTARTED, SHARED_MEMORY, Case
 from tests.chaos.scene import Run, send, started
 from tests.e2e._uninterrupted import differences
 
-END_S = 150.0  # from the fault to the end of a run that goes on
+REFERENCE_S = 200.0
+END_S = 150.0  # from the fault to the end of a run that continues
 VERDICT_S = 100.0
-STOPPED_S = 12.0  # a driver that is stopped, and let go on
-EARLY_S = 0.1  # from the moment a process is there to its fault
-SHM_MIB = 400  # more than the run itself takes
+STOPPED_S = 12.0  # how long a driver is stopped before SIGCONT
+EARLY_S = 0.1  # from the start of a process to its fault
+SHM_MIB = 400  # more than the run itself needs
 SLEEP_S = 3.0  # shorter than the shortest deadline
-# Where the processes are found that a signal from outside is for.
+# Words in the command line of a process that gets a signal from outside.
 COMMANDS = {
     "scorer host": "ScorerHost",
     "raylet": "raylet/raylet",
@@ -54,11 +56,11 @@ IN_REWARD = {
 
 @dataclass
 class Outcome:
-    """What became of a case.
+    """The outcome of a case.
 
     Args:
-        problems: what is not as it must be; empty where the case passed.
-        verdict_s: from the fault to the line that says what happened; None where nothing had to be said.
+        problems: violated expectations; empty if the case passed.
+        verdict_s: seconds from the fault to its report in the output; None if no report is expected.
     """
 
     case: Case
@@ -74,8 +76,8 @@ def play(case: Case, *, data: Path, out: Path, reference: Path | None) -> Outcom
     """Run the case in the folder ``out``.
 
     Args:
-        data: of :mod:`tests.chaos.scene`.
-        reference: run folder of an undisturbed run of the same configuration; None where numbers are not compared.
+        data: folder that :func:`tests.chaos.scene.make_data` wrote.
+        reference: folder of an undisturbed run of the same configuration; None if numbers are not compared.
     """
     outcome, began = Outcome(case), time.monotonic()
     shutil.rmtree(out, ignore_errors=True)
@@ -88,6 +90,18 @@ def play(case: Case, *, data: Path, out: Path, reference: Path | None) -> Outcom
     return outcome
 
 
+def undisturbed(folder: Path, data: Path, case: Case) -> Path:
+    """Run what the case is compared with, unless an earlier call has; return the run's folder."""
+    run_folder = folder / "run"
+    if (run_folder / "model").exists():
+        return run_folder
+    folder.mkdir(exist_ok=True)
+    changes = episode_options(folder, data, has_agent=case.has_agent) if case.has_episodes else {}
+    with started(data, folder, "run", changes) as run:
+        assert run.ended(REFERENCE_S) == 0, f"the undisturbed run failed:\n{run.output[-3000:]}"
+    return run_folder
+
+
 def _play(case: Case, outcome: Outcome, data: Path, out: Path, reference: Path | None) -> None:
     changes = {"cluster.start_timeout_s": "40" if case.stage == "build" else "120", **case.changes}
     fault = ""
@@ -95,10 +109,12 @@ def _play(case: Case, outcome: Outcome, data: Path, out: Path, reference: Path |
         (out / "reward.py").write_text(FAULTY_REWARD.format(run=str(out / "run"), fault=IN_REWARD[case.fault]))
         changes["reward.function"] = f"{out}/reward.py:digits"
         changes["reward.timeout_s"] = "2"
+    elif case.has_episodes:
+        changes = {**episode_options(out, data, case, has_agent=case.has_agent), **changes}
     elif case.stage and case.process != "disk" and case.stage not in EARLY:
         fault = f"{case.process.replace(' ', '_')} {case.stage} {case.visit} {case.fault}"
     elif case.stage not in EARLY:  # from outside, while the driver waits for it at the beginning of step 3
-        # Blocks of later steps lie where those of the first ones lay, and take no more of a full /dev/shm.
+        # Blocks of later steps reuse the memory of earlier ones, and take no more of a full /dev/shm.
         fault = f"the_driver prompts {1 if case.stage == SHARED_MEMORY else 3} wait"
     shm_mib = SHM_MIB if case.stage == SHARED_MEMORY else 0
     with started(data, out, "run", changes, fault=fault, sleep_s=SLEEP_S, shm_mib=shm_mib) as run:
@@ -116,7 +132,7 @@ def _play(case: Case, outcome: Outcome, data: Path, out: Path, reference: Path |
 
 
 def _do(case: Case, run: Run, out: Path) -> float:
-    """Have the fault done; returns when it was."""
+    """Wait until the fault is injected, or inject it; return the time at which it was."""
     mark = out / "done"
     if case.stage in EARLY:
         first = "GCS" if case.process in ("group", "driver") else case.process
@@ -125,6 +141,8 @@ def _do(case: Case, run: Run, out: Path) -> float:
     else:
         run.wait_until("the fault", mark.exists)
     is_inside = bool(case.stage) and case.stage not in EARLY and case.process != "disk"
+    if case.has_episodes:
+        is_inside = case.process in episodes.INSIDE
     if is_inside or case.process == "reward":
         return time.monotonic() - (time.time() - mark.stat().st_mtime)
     if case.process == "disk":
@@ -145,7 +163,21 @@ def _do(case: Case, run: Run, out: Path) -> float:
     return time.monotonic()
 
 
+def episode_options(out: Path, data: Path, case: Case | None = None, *, has_agent: bool) -> dict[str, str]:
+    """Return the options of a run with episodes, in the folder ``out``; without a case, nothing happens in it."""
+    return episodes.options(
+        out,
+        data,
+        process=case.process if case is not None else "",
+        fault=case.fault if case is not None else "",
+        has_agent=has_agent,
+        always=case is not None and case.repeats,
+    )
+
+
 def _found(process: str, run: Run) -> list[int]:
+    if process.startswith("worker rank"):
+        return [reading.pid for name, reading in run.readings().items() if name == process]
     if process in ("scorer", "spare"):
         return run.scorers()
     found = sorted(run.pids_of(COMMANDS[process]))
@@ -153,7 +185,7 @@ def _found(process: str, run: Run) -> list[int]:
 
 
 def _is_raylet(process: psutil.Process) -> bool:
-    """Its command line names the program of workers."""
+    """Return whether a process is the raylet, whose command line also names the program of workers."""
     try:
         return process.name() == "raylet"
     except psutil.NoSuchProcess:
@@ -170,7 +202,7 @@ def _hurt_disk(fault: str, run: Run) -> None:
         os.system(f"mount -t tmpfs -o ro none {folder}")
     elif fault == "full":
         os.system(f"mount -t tmpfs -o size=64k none {folder}")
-    else:  # of two checkpoints the newer is damaged; the second may still be on its way
+    else:  # the newer of two checkpoints is damaged; the second one may not be written yet
         run.wait_until("the second checkpoint", (folder / "step_2").exists)
         run.process.kill()
 
@@ -189,16 +221,16 @@ def _damage(fault: str, checkpoints: Path) -> None:
 
 
 def _verdict(case: Case, run: Run, outcome: Outcome, at: float) -> None:
-    """Wait for the words that must be said."""
+    """Wait until all expected phrases are in the output."""
     if not case.names:
         return
     deadline = at + VERDICT_S
     while not all(name in run.output for name in case.names):
-        run.look()
+        run.record_processes()
         missing = [name for name in case.names if name not in run.output]
         is_over = time.monotonic() > deadline or run.process.poll() is not None
         if is_over and not all(name in run.output for name in case.names):
-            outcome.problems.append(f"never said {missing}: ...{run.output[-1500:]}")
+            outcome.problems.append(f"not in the output: {missing}: ...{run.output[-1500:]}")
             return
         time.sleep(0.1)
     outcome.verdict_s = time.monotonic() - at
@@ -207,10 +239,12 @@ def _verdict(case: Case, run: Run, outcome: Outcome, at: float) -> None:
 def _check_end(case: Case, run: Run, outcome: Outcome, status: int | None) -> None:
     is_zero = case.expected in (ABSORBED, RESTARTED, ENDED)
     if status is None or (status == 0) != is_zero:
-        outcome.problems.append(f"exit status {status}, but it must be {case.expected}: ...{run.output[-1500:]}")
+        outcome.problems.append(
+            f"exit status {status}, expected a run that is {case.expected}: ...{run.output[-1500:]}"
+        )
     has_restarted = "restart 1 of at most 1" in run.output
     if has_restarted != (case.expected == RESTARTED):
-        outcome.problems.append(f"{'restarted' if has_restarted else 'not restarted'}, must be {case.expected}")
+        outcome.problems.append(f"{'restarted' if has_restarted else 'not restarted'}, expected {case.expected}")
     if "Traceback" in run.output and case.fault not in ("raise", "allocate"):
         outcome.problems.append("a traceback was printed")
 
@@ -228,13 +262,15 @@ def _check_equal(case: Case, run: Run, outcome: Outcome, data: Path, out: Path, 
     """Continue the run if it is not finished, and compare it with an undisturbed one."""
     os.system(f"mountpoint -q {run.folder}/checkpoints && umount {run.folder}/checkpoints")
     if case.expected in (ABORTED, ENDED, GONE):
-        with started(data, out, "run", {}) as again:
+        (out / "healthy").touch()
+        changes = episode_options(out, data, case, has_agent=case.has_agent) if case.has_episodes else {}
+        with started(data, out, "run", changes) as again:
             status = again.ended(END_S)
             if status != 0:
                 outcome.problems.append(f"continued with exit status {status}: ...{again.output[-1500:]}")
                 return
             if case.expected == GONE and not all(name in again.output for name in case.names):
-                outcome.problems.append(f"continued without saying {case.names}")
+                outcome.problems.append(f"not in the output of the continued run: {case.names}")
             _check_left(again, outcome)
     if case.is_equal and reference is not None:
         different = differences(run.folder, reference)

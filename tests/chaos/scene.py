@@ -1,4 +1,4 @@
-"""A run of the real stack, small enough to be broken sixty times, and everything that is seen of it from outside."""
+"""A small run of the real stack, observed from outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from verl_like.telemetry.heartbeat import Reading, read_all
 ROOT = Path(__file__).parents[2]
 INJECTED = Path(__file__).parent / "injected"
 SHARED_MEMORY = Path("/dev/shm")
-START_S = 150.0  # for a run to come to the moment of its fault
+START_S = 150.0  # from the start of a run to its fault
 STALL_AFTER_S = 4.0
 STEPS = 4
 
@@ -33,7 +33,7 @@ def digits(data_source, solution_str, ground_truth, extra_info):
 
 
 def make_data(folder: Path) -> Path:
-    """Rows, a model of two layers with random weights, and a reward that it meets sometimes."""
+    """Write rows, a model of two layers with random weights, and a reward that it sometimes earns."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -66,7 +66,7 @@ def make_data(folder: Path) -> Path:
 
 
 def overrides(data: Path, out: Path, name: str) -> dict[str, str]:
-    """PPO with a critic and a reference, so that every stage exists, on two workers."""
+    """Return the options of PPO with a critic and a reference, so that every stage exists, on two workers."""
     return {
         "algorithm": "ppo",
         "algorithm.kl_coef": "0.01",
@@ -105,7 +105,7 @@ def overrides(data: Path, out: Path, name: str) -> dict[str, str]:
 
 @dataclass
 class Run:
-    """A run as a user starts it, in a process group of its own."""
+    """A run started as a user starts it, in its own process group."""
 
     folder: Path
     process: subprocess.Popen[bytes]
@@ -118,8 +118,8 @@ class Run:
     def output(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def look(self) -> None:
-        """Remember every process that belongs to the run now."""
+    def record_processes(self) -> None:
+        """Add the run's current processes to ``members``."""
         try:
             for process in psutil.Process(self.process.pid).children(recursive=True):
                 self.members.setdefault(process.pid, process)
@@ -127,7 +127,7 @@ class Run:
             pass
 
     def readings(self) -> dict[str, Reading]:
-        """What the run's processes say of themselves, by their names."""
+        """Return the heartbeats of the run's processes, by their names."""
         found: dict[str, Reading] = {}
         for folder in SHARED_MEMORY.glob("verl_like-*"):
             for reading in read_all(folder):
@@ -137,15 +137,17 @@ class Run:
 
     def wait_until(self, what: str, is_so: Callable[[], bool], timeout_s: float = START_S) -> None:
         deadline = time.monotonic() + timeout_s
-        looked_at = 0.0
+        recorded_at = 0.0
         while True:
-            if time.monotonic() - looked_at > 0.5:
-                self.look()
-                looked_at = time.monotonic()
+            if time.monotonic() - recorded_at > 0.5:
+                self.record_processes()
+                recorded_at = time.monotonic()
             if is_so():
                 return
             assert self.process.poll() is None, f"the run ended before {what}:\n{self.output[-3000:]}"
-            assert time.monotonic() < deadline, f"{what} did not come within {timeout_s:.0f} s:\n{self.output[-3000:]}"
+            assert time.monotonic() < deadline, (
+                f"{what} did not happen within {timeout_s:.0f} s:\n{self.output[-3000:]}"
+            )
             time.sleep(0.002)
 
     def steps(self) -> list[int]:
@@ -153,8 +155,8 @@ class Run:
         return [json.loads(line)["step"] for line in path.read_text().splitlines()] if path.exists() else []
 
     def pids_of(self, *parts: str) -> list[int]:
-        """Processes of the run whose command lines or titles have all of these words."""
-        self.look()
+        """Return the processes of the run whose command lines or titles contain all of these words."""
+        self.record_processes()
         found = []
         for process in self.members.values():
             try:
@@ -166,33 +168,33 @@ class Run:
         return found
 
     def scorers(self) -> list[int]:
-        """The scorer processes, without the subreapers that they were forked from, in the order of whose starts."""
+        """Return the scorer processes without their subreapers, sorted by the start of their subreapers."""
         found = self.pids_of("verl_like.reward.scorer_main")
         subreapers = {pid: self.members[pid].ppid() for pid in found}
         return sorted((pid for pid in found if subreapers[pid] in found), key=lambda pid: subreapers[pid])
 
     def ended(self, timeout_s: float) -> int | None:
-        """The exit status; None where it has none in time."""
+        """Wait for the run's end; return the exit status, or None after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         while self.process.poll() is None and time.monotonic() < deadline:
-            self.look()
+            self.record_processes()
             time.sleep(0.1)
         return self.process.poll()
 
     def survivors(self, timeout_s: float = 20.0) -> list[str]:
-        """Members that still run that long after the driver's end."""
+        """Return the members that still run ``timeout_s`` after the driver's end."""
         deadline = time.monotonic() + timeout_s
         while (found := still_running(list(self.members.values()))) and time.monotonic() < deadline:
             time.sleep(0.2)
         return found
 
     def leaked(self) -> set[str]:
-        """New names in shared memory that nobody uses."""
+        """Return new names in shared memory that no process uses."""
         return leaked_shared_memory(self.names_before)
 
     def end(self) -> None:
-        """Leave nothing behind, however it went."""
-        self.look()
+        """Kill every process of the run that still exists."""
+        self.record_processes()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(10)
@@ -216,12 +218,12 @@ def started(
     shm_mib: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Run]:
-    """The command, running; ended at the end whatever became of it.
+    """Start the command and yield the run; kill its processes at the end.
 
     Args:
-        environment: variables that are added to those of this process.
-        fault: one that is injected, as ``injected/sitecustomize.py`` reads it.
-        shm_mib: size of a /dev/shm that the run has for itself; 0 for the machine's.
+        environment: variables added to those of this process.
+        fault: the fault to inject, in the format of ``injected/sitecustomize.py``.
+        shm_mib: size of a private /dev/shm of the run; 0 for the machine's.
     """
     words = [f"{key}={value}" for key, value in {**overrides(data, out, name), **changes}.items()]
     log = out / f"{name}.log"

@@ -11,6 +11,7 @@ import sys
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
+from unittest.mock import patch
 
 CLOSE_S = 60.0
 ROOT = Path(__file__).parents[2]
@@ -21,19 +22,19 @@ class CommandProcess:
 
     def __init__(self, checkout: Path) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
+        self._connection, peer = context.Pipe()
         self._log = checkout / "commands.log"
-        self._process = context.Process(target=_serve, args=(theirs, str(checkout), str(self._log)))
+        self._process = context.Process(target=_serve, args=(peer, str(checkout), str(self._log)))
         self._process.start()
-        theirs.close()
+        peer.close()
 
     def run(self, words: list[str], *, timeout_s: float) -> None:
         """Run one command; fails, with the end of what it said, where its exit status is not 0."""
-        said = self._log.stat().st_size if self._log.exists() else 0
+        start = self._log.stat().st_size if self._log.exists() else 0
         self._connection.send(words)
         assert self._connection.poll(timeout_s), f"{words} took longer than {timeout_s:.0f} s"
         status = self._connection.recv()
-        assert not status, f"{words} ended with {status}:\n{self._log.read_text()[said:][-6000:]}"
+        assert not status, f"{words} ended with {status}:\n{self._log.read_text()[start:][-6000:]}"
 
     def close(self) -> None:
         self._connection.close()
@@ -61,22 +62,22 @@ def _serve(connection: Connection, checkout: str, log: str) -> None:
                 words = connection.recv()
             except EOFError:
                 return
-            connection.send(_status(words))
+            connection.send(status_of(words))
 
 
-def _status(words: list[str]) -> object:
-    """The exit status of one command."""
+def status_of(words: list[str]) -> object:
+    """Run one command and return its exit status."""
     from verl_like.cli import main
 
     try:
         if words[0] == "verl-like":
             return main(words[1:])
         assert words[:2] == ["python", "-m"], words
-        sys.argv = [words[2], *words[3:]]
-        runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+        with patch.object(sys, "argv", words[2:]):
+            runpy.run_module(words[2], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         return ended.code
-    except Exception:  # noqa: BLE001  a border: told as the command's end
+    except Exception:  # noqa: BLE001  a border: reported as the command's end
         traceback.print_exc()
         return 1
     return 0

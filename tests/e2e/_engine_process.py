@@ -1,4 +1,4 @@
-"""Rollout engines in processes of their own, one per rank, called from a test as if they were here.
+"""Rollout engines in separate processes, one per rank, called from a test like local objects.
 
 Imports nothing heavy at the top: a child imports this module before its environment is complete.
 """
@@ -42,15 +42,13 @@ class EngineProcesses:
                 "MASTER_PORT": str(port),
                 "CUDA_VISIBLE_DEVICES": "",
             }
-            ours, theirs = context.Pipe()
+            ours, peer = context.Pipe()
             with patch.dict(os.environ, rollout_environment("vllm", device="cpu") | variables):
                 child = context.Process(
-                    target=_serve,
-                    args=(theirs, str(model_path), max_model_len, run_id, lora_rank, rollout),
-                    daemon=True,
+                    target=_serve, args=(peer, str(model_path), max_model_len, run_id, lora_rank, rollout), daemon=True
                 )
                 child.start()
-            theirs.close()
+            peer.close()
             self._children.append((child, ours))
         self._is_ready = False
 
@@ -112,7 +110,7 @@ def more_steps(engine, max_steps=10_000):
 
 
 def generate_from_reloaded(engine, weights, requests):
-    """The same after vLLM's own reload of these weights."""
+    """Generate after vLLM's own reload of these weights."""
     import torch
 
     handed = ((name, torch.tensor(array)) for name, array in weights.items())
@@ -122,7 +120,7 @@ def generate_from_reloaded(engine, weights, requests):
 
 
 def sync_without_onednn(engine, version, weights):
-    """The same where layers multiply by what they were filled with, as on processors for which nothing is packed."""
+    """Sync with unpacked layers, as on processors for which nothing is packed."""
     from vllm import _custom_ops
 
     with patch.object(_custom_ops, "_supports_onednn", False):
@@ -153,9 +151,9 @@ def submit_one_per_step(engine, requests):
 
 
 def growth_one_by_one(engine, requests, warm_up):
-    """MiB of its own memory that the process has gained over the requests after the first ``warm_up``.
+    """Return the growth of the process's private memory in MiB over the requests after the first ``warm_up``.
 
-    Holes of the heap are given back before each look: they are no growth.
+    Free heap memory is returned to the system before each measurement, so it does not count as growth.
     """
 
     def private_mib():
@@ -179,7 +177,7 @@ def mapped_shared_memory(engine):
         return sorted({line.split("/dev/shm/")[1].split()[0] for line in maps if "/dev/shm/" in line})
 
 
-def segments_of_a_look_at_nodes(engine, run_id):
+def segments_of_a_check_of_nodes(engine, run_id):
     """Names of the shared memory by which vLLM finds out whether the ranks of a group are on one node."""
     from multiprocessing.shared_memory import SharedMemory
 
@@ -231,7 +229,7 @@ def drained(engine, num_under_way):
 
 
 def state_after_building(engine):
-    """What a neighbour in the process would notice: the next random number, and whether thread counts can be set."""
+    """Return the state that other code in the process sees: the next random number, settable thread counts."""
     import torch
 
     del engine

@@ -17,11 +17,12 @@ from unittest.mock import patch
 
 import ray
 
+from verl_like.context import current
 from verl_like.controller import ray_calls, worker_group
-from verl_like.controller.errors import INTERRUPT
+from verl_like.controller.errors import Interrupt
 from verl_like.controller.worker import NUM_THREADS, WorkerHost
 from verl_like.controller.worker_group import WorkerGroup
-from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, HEARTBEAT, NAME_VARIABLE
+from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE, Heartbeat
 
 LEAVE_TIMEOUT_S = 20.0
 OF_A_RUN = {FOLDER_VARIABLE, NAME_VARIABLE}  # variables that a process gets anew from each run
@@ -31,31 +32,31 @@ Kind = tuple[int, tuple[tuple[str, str], ...]]  # rank and environment of a proc
 class KeptHost(WorkerHost):
     def __init__(self, rank: int) -> None:
         super().__init__(rank)
-        self._is_called_beside = False
+        self._has_background_call = False
 
-    @ray.method(concurrency_group="beside")
-    def beside(self, stage: str, role: str, method: str) -> None:
-        self._is_called_beside = True
+    @ray.method(concurrency_group="background")
+    def call_in_background(self, stage: str, role: str, method: str) -> None:
+        self._has_background_call = True
         try:
-            super().beside(stage, role, method)
+            super().call_in_background(stage, role, method)
         finally:
-            self._is_called_beside = False
+            self._has_background_call = False
 
     @ray.method(concurrency_group="engine")
     def join(self, variables: dict[str, str]) -> None:
         """Begin the heartbeat of another run, as a new process does in its constructor."""
         os.environ.update(variables)
-        HEARTBEAT.start_from_environment(ray_calls.own_node)
+        current(Heartbeat).start_from_environment(ray_calls.own_node)
 
     @ray.method(concurrency_group="engine")
     def leave(self) -> None:
         """Forget the run."""
         import torch.distributed as dist
 
-        if self._is_called_beside:  # the next run's call would wait for it
-            raise RuntimeError("found a call beside the stages, expected none at the end of a run.")
+        if self._has_background_call:  # the next run's call would wait for it
+            raise RuntimeError("found a background call, expected none at the end of a run.")
         self._roles = {}
-        INTERRUPT.clear()
+        current(Interrupt).clear()
         if "vllm" in sys.modules:
             from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
@@ -91,7 +92,7 @@ class KeptWorkers:
         return process
 
     def give_back(self, group: WorkerGroup) -> None:
-        """What ``WorkerGroup.shut_down`` does instead of ending every process."""
+        """Replace ``WorkerGroup.shut_down``, which would end every process."""
         leaving = {actor.leave.remote(): actor for actor in group._actors}
         ray.wait(list(leaving), num_returns=len(leaving), timeout=LEAVE_TIMEOUT_S)
         for answer, actor in leaving.items():
@@ -104,7 +105,7 @@ class KeptWorkers:
                 self._free[kind].append(actor)
 
     def free_with(self, **variables: str) -> list[Any]:
-        """The processes that are free and have these variables."""
+        """Return the free processes with these environment variables."""
         return [
             process
             for (_, environment), free in self._free.items()

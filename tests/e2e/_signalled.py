@@ -28,7 +28,7 @@ class Moment:
         self._count, self._delay_s = int(found[3] or 1), float(found[4] or 0)
 
     def arrive(self) -> None:
-        """The driver has come to the place once more."""
+        """Count a visit of the driver to this point."""
         self._count -= 1
         if self._count == 0 and self._delay_s:
             timer = threading.Timer(self._delay_s, self._send)
@@ -49,7 +49,7 @@ class Moment:
             owner: Any = importlib.import_module(module)
             for each in owners:
                 owner = getattr(owner, each)
-            setattr(owner, name, self._told(getattr(owner, name)))
+            setattr(owner, name, self._reported(getattr(owner, name)))
             return
         entered = Ledger.enter
 
@@ -61,13 +61,13 @@ class Moment:
 
         Ledger.enter = enter  # type: ignore[method-assign]
 
-    def _told(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _reported(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
-        def told(*args: Any, **kwargs: Any) -> Any:
+        def reported(*args: Any, **kwargs: Any) -> Any:
             self.arrive()
             return function(*args, **kwargs)
 
-        return told
+        return reported
 
 
 if __name__ == "__main__":

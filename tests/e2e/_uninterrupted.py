@@ -20,19 +20,19 @@ SECONDS = ("seconds", "reward_seconds")
 
 
 def differences(found: Path, expected: Path) -> list[str]:
-    """What differs between two run folders, of all that a repetition repeats; a few words on each.
+    """Describe each difference between two run folders, of everything that a repeated run reproduces.
 
-    Torch's global random state is not compared: vLLM moves it, and each update of the actor seeds it anew.
+    Torch's global random state is not compared: vLLM changes it, and each update of the actor sets its seed again.
     """
     return [*_metrics(found, expected), *_samples(found, expected), *_checkpoints(found, expected)]
 
 
 def _metrics(found: Path, expected: Path) -> Iterator[str]:
-    ours, theirs = (read_metrics(run / "metrics.jsonl") for run in (found, expected))
-    for name in sorted(ours.keys() | theirs.keys()):
+    ours, reference = (read_metrics(run / "metrics.jsonl") for run in (found, expected))
+    for name in sorted(ours.keys() | reference.keys()):
         if not repeats(name):
             continue
-        here, there = ours.get(name, {}), theirs.get(name, {})
+        here, there = ours.get(name, {}), reference.get(name, {})
         for step in sorted(here.keys() | there.keys()):
             if step not in here or step not in there or not _is_equal(here[step], there[step]):
                 yield f"{name} of step {step} is {here.get(step)}, not {there.get(step)}"
@@ -44,13 +44,15 @@ def _is_equal(a: float, b: float) -> bool:
 
 def _samples(found: Path, expected: Path) -> Iterator[str]:
     for suffix, read in ((".jsonl", _lines), (".parquet", pq.read_table)):
-        ours, theirs = (
+        ours, reference = (
             {path.name: path for path in (run / "samples").glob(f"*step_*{suffix}")} for run in (found, expected)
         )
-        if ours.keys() != theirs.keys():
-            yield f"samples/ has {sorted(ours)}, not {sorted(theirs)}"
+        if ours.keys() != reference.keys():
+            yield f"samples/ has {sorted(ours)}, not {sorted(reference)}"
         yield from (
-            f"samples/{name}" for name in sorted(ours.keys() & theirs.keys()) if read(ours[name]) != read(theirs[name])
+            f"samples/{name}"
+            for name in sorted(ours.keys() & reference.keys())
+            if read(ours[name]) != read(reference[name])
         )
 
 
@@ -60,27 +62,27 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _checkpoints(found: Path, expected: Path) -> Iterator[str]:
-    """Those that both have; the last one at least."""
+    """Return the checkpoints that both have; the last one must be among them."""
     names = [{path.name for path in (run / "checkpoints").glob("step_*")} for run in (found, expected)]
     common = sorted(names[0] & names[1], key=lambda name: int(name.removeprefix("step_")))
     if not common:
         yield f"no common checkpoint: {names}"
     for name in common:
-        ours, theirs = (run / "checkpoints" / name for run in (found, expected))
-        states = [json.loads((place / "trainer.json").read_text()) for place in (ours, theirs)]
+        ours, reference = (run / "checkpoints" / name for run in (found, expected))
+        states = [json.loads((place / "trainer.json").read_text()) for place in (ours, reference)]
         for state in states:
             state.pop("seconds", None)  # supervised training keeps none
         if states[0] != states[1]:
             yield f"{name}/trainer.json: {states[0]}, not {states[1]}"
-        for role in sorted(path.name for path in theirs.iterdir() if path.is_dir()):
-            yield from (f"{name}/{role}: {what}" for what in _engines(ours / role, theirs / role))
+        for role in sorted(path.name for path in reference.iterdir() if path.is_dir()):
+            yield from (f"{name}/{role}: {what}" for what in _engines(ours / role, reference / role))
 
 
 def _engines(found: Path, expected: Path) -> Iterator[str]:
-    ours, theirs = tensors(found), tensors(expected)
-    if ours.keys() != theirs.keys():
-        yield f"has {sorted(ours.keys() ^ theirs.keys())} on one side only"
-    yield from (name for name in ours.keys() & theirs.keys() if not _is_same(ours[name], theirs[name]))
+    ours, reference = tensors(found), tensors(expected)
+    if ours.keys() != reference.keys():
+        yield f"has {sorted(ours.keys() ^ reference.keys())} on one side only"
+    yield from (name for name in ours.keys() & reference.keys() if not _is_same(ours[name], reference[name]))
 
 
 def _is_same(a: object, b: object) -> bool:

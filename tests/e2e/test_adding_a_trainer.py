@@ -22,7 +22,7 @@ MAX_LINES = 60
 
 @pytest.fixture
 def page() -> Iterator[ModuleType]:
-    """The page's file, imported."""
+    """Import the page's file."""
     module = ModuleType(NAME)
     sys.modules[NAME] = module
     exec(compile(files(ROOT)[f"{NAME}.py"], f"{NAME}.py", "exec"), vars(module))

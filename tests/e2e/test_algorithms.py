@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests._tiers import slow_but
 from tests.e2e.conftest import ROOT, Run, train
 from verl_like.telemetry.metrics import METRICS
 
@@ -25,6 +27,17 @@ MORE_PASSES = {
 }
 NUM_RESPONSES = 32  # of a step
 EXTRA = {"dapo": ["algorithm.overlong_buffer_len=3"]}  # what a preset leaves to the user
+OF_TURNS = ("gigpo", "turn_credit")
+ONE_TURN = """
+class Once:
+    state_key = "start"
+
+    def reset(self, **row):
+        return None
+
+    def step(self, text):
+        return "", 0.0, True
+"""
 
 
 def assert_trained(run: Run, steps: int = 3) -> None:
@@ -38,9 +51,19 @@ def assert_trained(run: Run, steps: int = 3) -> None:
         assert not unknown, "every metric is in the table"
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_trains_without_a_pass_that_nobody_reads(preset: str, arithmetic: Path, tmp_path: Path) -> None:
+def with_environment(arithmetic: Path, folder: Path) -> list[str]:
+    """Return the options of an environment of one turn, and of a model with a chat template."""
+    model = shutil.copytree(arithmetic / "model", folder / "model")
+    (model / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    (folder / "once.py").write_text(ONE_TURN)
+    named = f"environment.path={folder}/once.py:Once", "environment.max_turns=1"
+    return [f"model.path={model}", "data.apply_chat_template=true", *named]
+
+
+@pytest.mark.parametrize("preset", slow_but({"grpo", "ppo"}, ((preset, (preset,)) for preset in PRESETS)))
+def test_a_preset_trains_without_an_unused_pass(preset: str, arithmetic: Path, tmp_path: Path) -> None:
     """Two updates a step, so that the second one's ratios are not 1, and old log-probs are read."""
+    extra = EXTRA.get(preset, []) if preset not in OF_TURNS else with_environment(arithmetic, tmp_path)
     run = train(
         arithmetic,
         tmp_path,
@@ -50,7 +73,7 @@ def test_a_preset_trains_without_a_pass_that_nobody_reads(preset: str, arithmeti
         "cluster.workers_per_node=1",
         "model.share_prompts=false",
         *([] if preset in ON_VLLM else [PLAIN_ENGINE]),
-        *EXTRA.get(preset, []),
+        *extra,
     )
     assert_trained(run)
     passes = {"old_log_probs", "update_actor", *MORE_PASSES.get(preset, [])}
@@ -96,7 +119,7 @@ SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool] | None]] 
 }
 
 
-@pytest.mark.parametrize(("overrides", "shows"), SHAPING.values(), ids=SHAPING)
+@pytest.mark.parametrize(("overrides", "shows"), slow_but({"corrected-sequences"}, SHAPING.items()))
 def test_a_shaped_batch_trains(
     overrides: list[str], shows: Callable[[dict[str, float]], bool] | None, arithmetic: Path, tmp_path: Path
 ) -> None:
@@ -150,6 +173,7 @@ def test_a_users_own_estimator_and_loss_reach_the_workers_from_a_file(arithmetic
     assert run.metrics[1]["actor/ratio_mean"] == pytest.approx(7.0), "the mean over the tokens of both ranks"
 
 
+@pytest.mark.slow
 def test_skipping_rows_without_advantage_gives_the_same_weights(arithmetic: Path, tmp_path: Path) -> None:
     reward = tmp_path / "reward.py"
     reward.write_text(
@@ -168,6 +192,6 @@ def test_skipping_rows_without_advantage_gives_the_same_weights(arithmetic: Path
         assert skipping.metrics[step]["actor/grad_norm"] == pytest.approx(
             every.metrics[step]["actor/grad_norm"], rel=1e-4
         )
-    mine, theirs = (load_file(run.folder / "model/model.safetensors") for run in (skipping, every))
-    assert all(torch.allclose(mine[name], theirs[name], atol=1e-5) for name in theirs)
+    own, peer = (load_file(run.folder / "model/model.safetensors") for run in (skipping, every))
+    assert all(torch.allclose(own[name], peer[name], atol=1e-5) for name in peer)
     assert skipping.metrics[2]["prompts/filtered"] > 0 == every.metrics[2]["prompts/filtered"]

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.cases import CASES
-from tests.chaos.play import Outcome, play
-from tests.chaos.scene import make_data
+from tests.chaos.play import Outcome, play, undisturbed
+from tests.chaos.scene import STEPS, make_data
+from verl_like.telemetry.trackers import read_metrics
 
+[KILLED] = [case for case in CASES if case.name == "driver-episode-sigkill-gone"]
 [HANG] = [case for case in CASES if case.name == "worker-rank-1-update_actor-hang-restarted"]
 
 
@@ -27,6 +29,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
     return outcome, out / "case/run"
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_named_and_the_run_restarts_and_leaves_nothing(played: tuple[Outcome, Path]) -> None:
     outcome, run = played
     assert not outcome.problems
@@ -37,6 +40,7 @@ def test_a_worker_that_hangs_is_named_and_the_run_restarts_and_leaves_nothing(pl
     assert "_hang (sitecustomize.py" in stacks
 
 
+@pytest.mark.slow
 def test_the_books_add_up_for_every_process_and_the_trace_shows_a_lane_for_each(played: tuple[Outcome, Path]) -> None:
     _, run = played
     rows = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
@@ -51,3 +55,17 @@ def test_the_books_add_up_for_every_process_and_the_trace_shows_a_lane_for_each(
     events = json.loads((run / "trace.json").read_text())
     assert expected <= {event["args"]["name"] for event in events if event["ph"] == "M"}
     assert {"rollout", "update_actor"} <= {event["name"] for event in events if event["ph"] == "X"}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_in_mid_episode_continues_to_the_numbers_of_an_undisturbed_one(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data")
+    reference = undisturbed(tmp_path / "undisturbed", data, KILLED)
+    outcome = play(KILLED, data=data, out=tmp_path / "killed", reference=reference)
+    assert not outcome.problems and outcome.is_equal
+    metrics = read_metrics(tmp_path / "killed/run/metrics.jsonl")
+    expected = {step: 8 * step for step in range(1, STEPS + 1)}
+    assert metrics["prompts/drawn"] == metrics["prompts/trained"] == expected, (
+        "the prompts are drawn again, counted once"
+    )
+    assert min(metrics["env/turns"].values()) > 1

@@ -88,12 +88,12 @@ def test_a_finished_run_started_again_says_so_and_starts_nothing(
     monkeypatch.setattr("verl_like.runs.launch.ray_cluster", refuse)
     before = contents(run.folder)
     assert main(["train", *arguments(arithmetic, run.folder.parent, *overrides)]) == 0
-    said = capsys.readouterr()
-    finished, *places = said.out.splitlines()
-    assert "is finished: step 2 was its last. To go on, set trainer.total_training_steps above 2" in finished
+    message = capsys.readouterr()
+    finished, *places = message.out.splitlines()
+    assert "is finished: step 2 was the last. To continue it, set trainer.total_training_steps above 2" in finished
     assert [line.split()[0] for line in places] == ["model", "checkpoints", "curves", "metrics", "samples"]
-    assert f"{run.folder}/model" in said.out
-    assert "Ray" not in said.err, "it is said before anything is imported"
+    assert f"{run.folder}/model" in message.out
+    assert "Ray" not in message.err, "it is said before anything is imported"
     assert contents(run.folder) == before
     longer = arguments(arithmetic, run.folder.parent, *overrides, "trainer.total_training_steps=3")
     assert main(["train", *longer]) == 1
@@ -131,24 +131,41 @@ def test_generate_writes_every_response_of_the_newest_checkpoint(
     assert [row["response"] for row in rows[: len(saved)]] == [row["response"] for row in saved]
 
 
-def test_an_exported_checkpoint_is_the_policy_for_transformers_and_for_vllm(run: Run, tmp_path: Path) -> None:
-    out = tmp_path / "exported"
+@pytest.fixture(scope="module")
+def exported(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that ``verl-like export`` writes from the last checkpoint."""
+    out = tmp_path_factory.mktemp("export") / "exported"
     assert main(["export", str(run.folder / "checkpoints/step_2"), str(out)]) == 0
-    exported, final = load_file(out / "model.safetensors"), load_file(run.folder / "model/model.safetensors")
-    assert exported.keys() == final.keys()
-    assert all(torch.equal(exported[name], final[name]) for name in final)
-    tokenizer = AutoTokenizer.from_pretrained(out)
-    model = AutoModelForCausalLM.from_pretrained(out).eval()
+    return out
+
+
+def greedy_by_transformers(model: Path) -> tuple[list[list[int]], list[list[int]]]:
+    """Return a few prompts and the model's most likely responses to them."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    policy = AutoModelForCausalLM.from_pretrained(model).eval()
     prompts = [tokenizer(text)["input_ids"] for text in ("3+4=", "12+30=", "7+7=")]
-    greedy = [
-        model.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False)[0, len(ids) :].tolist()
+    responses = [
+        policy.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False)[0, len(ids) :].tolist()
         for ids in prompts
     ]
-    assert greedy_by_vllm(out, prompts) == greedy
+    return prompts, responses
+
+
+def test_an_exported_checkpoint_is_the_final_model_for_transformers(run: Run, exported: Path) -> None:
+    found, final = load_file(exported / "model.safetensors"), load_file(run.folder / "model/model.safetensors")
+    assert found.keys() == final.keys()
+    assert all(torch.equal(found[name], final[name]) for name in final)
+    assert greedy_by_transformers(exported) == greedy_by_transformers(run.folder / "model")
+
+
+@pytest.mark.slow
+def test_an_exported_checkpoint_is_the_policy_for_transformers_and_for_vllm(exported: Path) -> None:
+    prompts, greedy = greedy_by_transformers(exported)
+    assert greedy_by_vllm(exported, prompts) == greedy
 
 
 def greedy_by_vllm(model: Path, prompts: list[list[int]]) -> list[list[int]]:
-    """What a plain vLLM, which reads the weights from the folder, says; in a process of its own."""
+    """Return the output of plain vLLM, which reads the weights from the folder, in a separate process."""
     code = f"""
 import json, vllm
 llm = vllm.LLM({str(model)!r}, dtype="float32", max_model_len=64, enforce_eager=True, kv_cache_memory_bytes=50 * 2**20)
@@ -227,11 +244,12 @@ def test_config_of_an_unknown_key_is_an_error(capsys: pytest.CaptureFixture[str]
     assert "did you mean rollout.n?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_doctor_says_what_is_there_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     for word in ("torch", "ray", "vllm", "attention"):
-        assert word in said
+        assert word in message
 
 
 def test_an_unknown_command_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def where(solution_str):
 
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[str]:
-    """The address of a cluster with room for one hybrid worker on each node."""
+    """Return the address of a cluster with capacity for one hybrid worker on each node."""
     on_sigterm = signal.getsignal(signal.SIGTERM)  # starting a node sets a handler of Ray's
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2**28, "include_dashboard": False}
@@ -41,6 +41,7 @@ def two_nodes() -> Iterator[str]:
     cluster.shutdown()
 
 
+@pytest.mark.slow
 def test_a_run_spreads_over_the_nodes_of_a_cluster_it_joins_and_leaves_it_up(
     two_nodes: str, arithmetic: Path, tmp_path: Path
 ) -> None:

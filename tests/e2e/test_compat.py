@@ -14,7 +14,7 @@ OURS = ("data.answer_key=answer", "data.apply_chat_template=false", "cluster.dev
 
 
 def verls_command(arithmetic: Path, out: Path) -> list[str]:
-    """As a script has it, with a model and files of these tests, and what only this machine asks for behind it."""
+    """Return a script's command with these tests' model and files, followed by settings for this machine."""
     return [
         "--config-name=ppo_trainer.yaml",
         "algorithm.adv_estimator=grpo",
@@ -55,6 +55,7 @@ def words(arithmetic: Path, tmp_path: Path, ray_cluster: None) -> list[str]:
     return [*(w for w in verls_command(arithmetic, tmp_path) if not w.startswith("trainer.logger")), *OURS]
 
 
+@pytest.mark.slow
 def test_verls_command_trains(words: list[str], tmp_path: Path) -> None:
     assert main(["train", "--from", "verl", *words]) == 0
     metrics = read_metrics(tmp_path / "theirs/metrics.jsonl")
@@ -64,14 +65,14 @@ def test_verls_command_trains(words: list[str], tmp_path: Path) -> None:
     assert summary["status"] == "finished" and summary["versions"]["vllm"]
 
 
-def test_a_dry_run_of_it_looks_at_everything_and_leaves_nothing(
+def test_a_dry_run_of_it_checks_everything_and_leaves_nothing(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", "--from", "verl", "--dry-run", *words]) == 0
     out = capsys.readouterr().out
     assert "mini_batch_size: 4" in out and "# verl's actor_rollout_ref.actor.ppo_mini_batch_size" in out
     assert "steps       1 of 8 prompts with 4 responses each" in out
-    assert "Nothing is wrong that can be known before workers start" in out
+    assert "No problem was found that shows before workers start" in out
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,8 +29,10 @@ def write_threads(file: str) -> None:
 
 @pytest.mark.parametrize(
     ("overrides", "threads"),
-    [(["cluster.threads_per_worker=1"], 1), ([], usable_cores())],
-    ids=["one-thread-as-asked", "all-cores-by-itself"],
+    [
+        pytest.param(["cluster.threads_per_worker=1"], 1, id="one-thread-as-asked"),
+        pytest.param([], usable_cores(), id="all-cores-by-itself", marks=pytest.mark.slow),
+    ],
 )
 def test_the_threads_of_a_worker_are_in_force(
     arithmetic: Path, tmp_path: Path, ray_cluster: KeptWorkers, overrides: list[str], threads: int

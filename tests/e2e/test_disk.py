@@ -1,4 +1,4 @@
-"""A disk that fills up while a run writes: one line, the older checkpoints stay, and the same command goes on."""
+"""A disk that fills up while a run writes: one line, the older checkpoints stay, and the same command continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BALLAST_BYTES = 2**20
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own that can be filled."""
+    """A separate disk that can be filled."""
     path = tmp_path / "disk"
     path.mkdir()
     if subprocess.run(
@@ -29,7 +29,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, *, but_bytes: int) -> Path:
-    """Leave this much room."""
+    """Leave this much free space."""
     import shutil
 
     ballast = disk / "ballast"
@@ -37,7 +37,8 @@ def fill(disk: Path, *, but_bytes: int) -> Path:
     return ballast
 
 
-def test_a_checkpoint_that_does_not_fit_is_one_line_and_the_run_continues_when_there_is_room(
+@pytest.mark.slow
+def test_a_checkpoint_that_does_not_fit_is_one_line_and_the_run_continues_when_there_is_space(
     arithmetic: Path, small_disk: Path, capsys: pytest.CaptureFixture[str], ray_cluster: None
 ) -> None:
     words = [*base_overrides(arithmetic, small_disk), "trainer.save_freq=1", "rollout=hf"]
@@ -52,7 +53,9 @@ def test_a_checkpoint_that_does_not_fit_is_one_line_and_the_run_continues_when_t
     assert error.startswith(f"{run}/checkpoints/step_2 cannot be written: No space left on device. Free space there")
     assert "\n" not in error
     assert (run / "checkpoints/step_1/trainer.json").exists() and not (run / "checkpoints/step_2").exists()
-    assert not list((run / "checkpoints").glob(".writing-*")), "half a checkpoint takes the room of a whole one"
+    assert not list((run / "checkpoints").glob(".writing-*")), (
+        "a partial checkpoint would take the space of a complete one"
+    )
 
     ballast.unlink()
     assert main(["train", *words, "trainer.total_training_steps=2"]) == 0

@@ -1,16 +1,21 @@
-"""Every command of README and documentation, as printed and in order, in a fresh checkout on the real stack.
+"""Every command of README and documentation, as printed and in sequence, in a fresh checkout on the real stack.
 
-The checkout's recipes train for two steps instead of 200, with a checkpoint after each. The first ``make train`` is a
-process of its own, and nothing else about it is changed. What follows runs in one process through the same entry points
-and shares its Ray, with one worker that generates in plain transformers: a start then takes seconds, of which each
-command has one. The rows of the table of overrides are composed, checked and given their run folder; those of
-``TRAINED_ROWS`` are trained too. What cannot be run here stands in ``NOT_RUN`` with its reason.
+The checkout's recipes train for two steps instead of 200, with a checkpoint after each. All tests read the same list,
+``RUN``: every printed command, except those in ``NOT_RUN``, which gives a reason for each.
+
+- ``make test`` trains once, from random weights, and passes each command through everything that happens before workers
+  start: the training commands with ``--dry-run``, the others as printed. Rows of the table of overrides are composed,
+  checked and given their run folder.
+- ``make test-all`` runs each command in full. The first ``make train`` is a separate process, and nothing else about
+  it is changed. What follows runs in one process through the same entry points and shares its Ray, with one worker that
+  generates in plain transformers: a start then takes seconds. A row is trained where a page prints it as a command.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -21,13 +26,20 @@ from pathlib import Path
 
 import pytest
 
+from recipes.arithmetic.model import write_model
+from recipes.arithmetic.prepare import write_all
+from recipes.arithmetic.train import RECIPE as ARITHMETIC
+from recipes.from_scratch import DATA_SEED
 from tests._documented import RECIPE, Command, commands, files
-from tests.e2e._command_process import CommandProcess
+from tests.e2e._command_process import CommandProcess, status_of
+from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import ROOT, SHARED_DATA
+from verl_like.arguments import parsed
 from verl_like.checks.rules import check
 from verl_like.cli import main
 from verl_like.config.compose import compose
 from verl_like.runs.folder import RunFolder
+from verl_like.runs.replay_plan import replay_plan
 
 SHELL_TIMEOUT_S = 240.0
 COMMAND_TIMEOUT_S = 120.0
@@ -40,6 +52,7 @@ NOT_RUN_PROGRAMS = {
 NOT_RUN = {
     "would run the test within itself": (
         "make test",
+        "make test-all",
         "make test ARGS=--record-durations",
         "make e2e",
         "make unit",
@@ -54,6 +67,8 @@ NOT_RUN = {
         "make peers && pytest tests/parity",
         "python requirements/make_lock.py cuda",
         "python3 -m venv .venv",
+        "python3 -m venv data/gem/venv",
+        "python3 -m venv data/verifiers/venv",
     ),
     "trains for minutes; tests/e2e/test_adding_a_trainer.py trains with it": ("python my_trainer.py",),
     "needs Docker": ("make docker",),
@@ -85,6 +100,7 @@ NOT_RUN = {
                 "log_probs",
                 "advantages",
                 "weight_sync",
+                "agent_overlap",
                 "update",
                 "rollout",
                 "skewed_rollout",
@@ -100,7 +116,7 @@ NOT_RUN = {
         'make gpu-check ARGS="--device cpu"',
         "python -m benchmarks.gpu_check --only kernels update",
     ),
-    "lies in tests/, which the checkout lacks; tests/e2e/test_families.py compares": (
+    "is in tests/, which the checkout lacks; tests/e2e/test_families.py compares": (
         "python -m tests.families.page > docs/models.md",
     ),
     "writes a page that tests/unit/test_config_page.py compares": ("python -m verl_like.config.page > docs/config.md",),
@@ -113,6 +129,18 @@ NOT_RUN = {
         "verl-like train recipe.yaml",
         "verl-like help SECTION",
     ),
+    "needs the model that the recipe's run.sh trains; tests/environments/test_play.py plays by hand": (
+        *(
+            f"verl-like {command} recipes/{name}/{file}.yaml"
+            for name in ("guess_number", "calculator")
+            for command, file in (("sft", "sft"), ("train", "grpo"), ("play", "grpo"))
+        ),
+        "verl-like play recipes/guess_number/grpo.yaml --by-hand",
+    ),
+    "needs the tokenizer of the Hugging Face hub; tests/environments/test_play.py plays by hand": (
+        "verl-like play recipes/search/grpo.yaml --by-hand",
+        "verl-like play recipes/code_agent/grpo.yaml --by-hand",
+    ),
     "would remove what the other commands need": ("make clean",),
     "is a form, not a command": (
         "python -m verl_like",
@@ -120,6 +148,9 @@ NOT_RUN = {
         "python -m benchmarks.NAME",
         "verl-like sft",
         "verl-like plan",
+        "verl-like play",
+        "verl-like play RECIPE",
+        "verl-like play RECIPE.yaml --by-hand --row N",
         "verl-like train",
         "verl-like train RECIPE cluster.address=auto cluster.num_nodes=N",
     ),
@@ -139,13 +170,18 @@ NOT_RUN = {
         f"verl-like train {RECIPE} 'trainer.loggers=[console,jsonl,wandb]' trainer.experiment_name=wandb",
     ),
 }
-TRAINED_ROWS = ("algorithm=dapo",)
 REASONS = {text: reason for reason, texts in NOT_RUN.items() for text in texts} | {
     command.text: NOT_RUN_PROGRAMS[command.text.split()[0]]
     for command in COMMANDS
     if command.text.split()[0] in NOT_RUN_PROGRAMS
 }
-OWN_RUN = ("trainer.experiment_name=", "trainer.seed=", "algorithm=")  # what gives a run a folder of its own
+RUN = [command for command in COMMANDS if command.text not in REASONS]
+ROWS = [command for command in RUN if command.is_row]
+LINES = [command for command in RUN if not command.is_row]
+PARSED_ONLY = {  # by `make test`
+    "verl-like export outputs/arithmetic/lora --adapter": "no run with adapters is there; test_lora.py exports one"
+}
+OWN_RUN = ("trainer.experiment_name=", "trainer.seed=", "algorithm=")  # what gives a run its own folder
 # What the fewer steps of the checkout's recipes, and words that stand for the reader's own, become.
 SHORT = {
     "recipes/arithmetic/grpo.yaml": {
@@ -165,10 +201,8 @@ WORDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A fresh checkout with fewer steps, in which `make setup` has been run, and the files that pages print."""
-    folder = tmp_path_factory.mktemp("checkout") / "verl_like"
+def fresh_checkout(folder: Path) -> Path:
+    """Make a checkout with fewer steps, in which `make setup` has been run, and the files that pages print."""
     ours = (".git", ".venv", ".peers", "outputs", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", "tests")
     shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(*ours))
     (folder / ".venv").symlink_to(sys.prefix)
@@ -180,9 +214,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / name).write_text(text)
     for name, body in files(ROOT).items():
         (folder / name).write_text(body)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        yield folder
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the checkout whose commands are run in full."""
+    return fresh_checkout(tmp_path_factory.mktemp("checkout") / "verl_like")
 
 
 @pytest.fixture(scope="module")
@@ -194,15 +232,39 @@ def commands_here(checkout: Path, trained: str) -> Iterator[CommandProcess]:
 
 @pytest.fixture(scope="module")
 def trained(checkout: Path) -> str:
-    """What the first command of the README said; runs after it have one worker."""
-    said = shell("make -o setup train", checkout)
+    """Run the README's first command and return its output; later runs have one worker."""
+    message = shell("make -o setup train", checkout)
     with (checkout / RECIPE).open("a") as recipe:
         recipe.write("\ncluster:\n  workers_per_node: 1\n")
-    return said
+    return message
+
+
+@pytest.fixture(scope="module")
+def trained_quickly(tmp_path_factory: pytest.TempPathFactory, ray_cluster: KeptWorkers) -> Path:
+    """A checkout with what `make train` leaves, of a policy without the warm start."""
+    folder = fresh_checkout(tmp_path_factory.mktemp("quick") / "verl_like")
+    recipe = folder / RECIPE
+    # Processes of the Ray that all tests share were started in another folder.
+    recipe.write_text(recipe.read_text().replace(str(ARITHMETIC.out), str(folder / ARITHMETIC.out)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_all(ARITHMETIC.out / "data", DATA_SEED)
+        write_model(ARITHMETIC.out / "init", DATA_SEED)
+        warm_start = compose("recipes/arithmetic/sft.yaml", [])
+        RunFolder(warm_start.config).claim(warm_start.yaml(), job="sft")
+        shutil.copytree(ARITHMETIC.out / "init", ARITHMETIC.out / "warmstart/model")
+        assert main(["train", RECIPE]) == 0
+    return folder
+
+
+@pytest.fixture
+def trained_here(trained_quickly: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(trained_quickly)
+    return trained_quickly
 
 
 def shell(command: str, folder: Path) -> str:
-    """Run in a process of its own, with the checkout's own packages; returns what was printed."""
+    """Run in a separate process, with the checkout's packages; return the output."""
     process = subprocess.Popen(
         command,
         shell=True,
@@ -234,10 +296,7 @@ def run(text: str, checkout: Path, commands_here: CommandProcess) -> None:
     program, *words = shlex.split(text)
     name = Path(program).name
     if name == "make":
-        # Even with -n, make runs the lines of a target that calls make.
-        assert words[0] in ("train", "doctor", "help"), f"put {text} into NOT_RUN, with a reason"
-        # `-o setup`: what it would install is there. What make would run then is run line by line.
-        for line in shell(f"make -n -o setup {shlex.join(words)}", checkout).splitlines():
+        for line in lines_of_target(words, checkout):
             run(line, checkout, commands_here)
     elif name == "verl-like" or (name == "python" and words[0] == "-m" and ">" not in words):
         quick = ["rollout=hf"] if generates_elsewhere(words) else []
@@ -246,8 +305,50 @@ def run(text: str, checkout: Path, commands_here: CommandProcess) -> None:
         shell(text, checkout)
 
 
+def lines_of_target(words: list[str], checkout: Path) -> list[str]:
+    """Return what make would run."""
+    # Even with -n, make runs the lines of a target that calls make.
+    assert words[0] in ("train", "doctor", "help"), f"put make {words[0]} into NOT_RUN, with a reason"
+    # `-o setup`: what it would install is there.
+    return shell(f"make -n -o setup {shlex.join(words)}", checkout).splitlines()
+
+
+def run_without_workers(text: str, checkout: Path) -> None:
+    """Run one command line from the checkout, up to where it would start workers; fails where it is refused."""
+    program, *words = shlex.split(text)
+    name = Path(program).name
+    if name == "make":
+        for line in lines_of_target(words, checkout):
+            run_without_workers(line, checkout)
+    elif name == "verl-like" and words[0] == "replay":
+        asked = parsed(words)
+        assert replay_plan(asked.run, asked.step).step == asked.step
+    elif name == "verl-like":
+        assert status_of([name, *before_workers(words)]) == 0
+    elif words[:2] == ["-m", "recipes.arithmetic.train"]:  # what it makes first is there
+        assert status_of(["verl-like", "train", "--dry-run", RECIPE, *words[2:]]) == 0
+    elif name == "python" and words[0] in files(ROOT):
+        check(runpy.run_path(words[0])["config"])  # not as the main program, which would train
+    elif name == "python" and words[0] == "-m" and ">" not in words:
+        assert not status_of([name, *words])
+    else:
+        shell(text, checkout)
+
+
+def before_workers(words: list[str]) -> list[str]:
+    """Return the words of a command of ours which does as much of it as needs no workers."""
+    command, *rest = words
+    if command in ("train", "sft"):
+        return words if {"--help", "--dry-run"} & set(rest) else [*words, "--dry-run"]
+    if command in ("eval", "generate"):  # the checks of both are those of a run that only validates
+        return ["train", "--dry-run", *rest, "trainer.val_only=true"]
+    if command == "doctor":
+        return ["doctor", "--quick"]
+    return words
+
+
 def generates_elsewhere(words: list[str]) -> bool:
-    """Whether the engine may be another one: not where the run of `make train` is to be continued."""
+    """Return whether the engine may be replaced: not if the command continues the run of `make train`."""
     is_own_run = any(word.startswith(OWN_RUN) for word in words)
     return bool({"eval", "generate"} & set(words)) or (is_own_run and "config" not in words)
 
@@ -259,12 +360,18 @@ def printed(command: Command) -> str:
     return text
 
 
+def skip_without_its_data(command: Command) -> None:
+    if str(SHARED_DATA) in printed(command) and not SHARED_DATA.is_dir():
+        pytest.skip(f"{SHARED_DATA} is not here")
+
+
 def identified(chosen: list[Command]) -> list[object]:
     return [pytest.param(command, id=command.text) for command in chosen]
 
 
 def test_what_is_not_run_is_still_printed() -> None:
     assert set(REASONS) - {command.text for command in COMMANDS} == set()
+    assert set(PARSED_ONLY) <= {command.text for command in LINES}
 
 
 def test_the_pages_hold_the_commands_that_this_test_is_about() -> None:
@@ -288,9 +395,9 @@ def test_a_target_that_is_not_run_exists(target: str) -> None:
 
 
 def test_before_make_train_the_recipe_names_the_command_that_makes_what_is_missing(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not (checkout / "outputs").exists(), "this test comes before those that train"
+    monkeypatch.chdir(fresh_checkout(tmp_path / "verl_like"))
     assert main(["train", RECIPE]) == 2
     assert "`make train`" in capsys.readouterr().err
 
@@ -304,35 +411,34 @@ def test_a_make_around_the_tests_does_not_reach_the_commands(monkeypatch: pytest
     assert shell("make -n -o setup train", ROOT) == alone
 
 
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # modules that tests have imported
+@pytest.mark.parametrize("command", identified(LINES))
+def test_a_command_is_accepted_as_printed(command: Command, trained_here: Path) -> None:
+    skip_without_its_data(command)
+    if command.text in PARSED_ONLY:
+        parsed(shlex.split(command.text)[1:])
+    else:
+        run_without_workers(printed(command), trained_here)
+
+
+def test_the_overrides_compose_pass_the_checks_and_use_separate_folders(trained_here: Path) -> None:
+    rows: list[list[str]] = [[], *(shlex.split(printed(row))[3:] for row in ROWS)]
+    for words in rows:
+        composed = compose(str(ROOT / RECIPE), [*words, "trainer.output_dir=outputs/claimed"])
+        check(composed.config)
+        folder = RunFolder(composed.config)
+        assert not folder.path.exists(), f"{words} would continue the run of another row"
+        folder.claim(composed.yaml(), job="train")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("command", identified([c for c in COMMANDS if c.text not in REASONS and not c.is_row]))
+@pytest.mark.parametrize("command", identified(LINES))
 def test_a_command_runs_as_printed(
     command: Command, checkout: Path, trained: str, commands_here: CommandProcess
 ) -> None:
     if command.text == "make train":  # it has been run for all the others
         assert (checkout / "outputs/arithmetic/grpo-seed1/model/model.safetensors").is_file(), trained
         return
-    if str(SHARED_DATA) in printed(command) and not SHARED_DATA.is_dir():
-        pytest.skip(f"{SHARED_DATA} is not here")
-    run(printed(command), checkout, commands_here)
-
-
-@pytest.mark.slow
-def test_the_overrides_compose_pass_the_checks_and_take_folders_of_their_own(checkout: Path, trained: str) -> None:
-    rows: list[list[str]] = [[], *(shlex.split(printed(c))[3:] for c in COMMANDS if c.is_row and c.text not in REASONS)]
-    for words in rows:
-        composed = compose(str(ROOT / RECIPE), [*words, "trainer.output_dir=outputs/claimed"])
-        check(composed.config)
-        folder = RunFolder(composed.config)
-        assert not folder.path.exists(), f"{words} would go on with the run of another row"
-        folder.claim(composed.yaml(), job="train")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "command", identified([c for c in COMMANDS if c.is_row and any(row in c.text for row in TRAINED_ROWS)])
-)
-def test_an_override_trains_as_printed(command: Command, checkout: Path, commands_here: CommandProcess) -> None:
+    skip_without_its_data(command)
     run(printed(command), checkout, commands_here)

@@ -19,6 +19,7 @@ def varied(data_source, solution_str, ground_truth, extra_info):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_learns_with_engine_and_trainer_in_agreement(name: str, arithmetic: Path, tmp_path: Path) -> None:
     family = FAMILIES[name]

@@ -1,6 +1,6 @@
 """verl_like as a library: its wheel, installed where no checkout is, and what a user does with it there.
 
-The wheel goes into a virtual environment of its own, which sees the packages of this one but not the checkout.
+The wheel is installed into a separate virtual environment, which sees the packages of this one but not the checkout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import yaml
 import verl_like
 from tests.e2e.conftest import ROOT, base_overrides
 
-PACKAGES = ("verl_like", "verl_like_graders", "verl_like_migrate")
+PACKAGES = ("verl_like", "verl_like_environments", "verl_like_graders", "verl_like_migrate")
 SOURCE = (*PACKAGES, "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
 TIMEOUT_S = 120
@@ -36,7 +36,7 @@ print(config.trainer.seed, config.algorithm.adv_estimator, config.data.max_respo
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, because setuptools writes beside what it builds."""
+    """Build from a copy, because setuptools writes next to the sources."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in SOURCE:
         if (ROOT / name).is_dir():
@@ -51,7 +51,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an environment into which the wheel alone was installed."""
+    """Return the folder of programs of an environment into which only the wheel was installed."""
     folder = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(folder, symlinks=True)
     programs = folder / "bin"
@@ -85,7 +85,7 @@ def elsewhere(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def run(words: list[str | Path], folder: Path) -> str:
-    """What a command prints in ``folder``, with no more of this process's environment than a shell has."""
+    """Return the output of a command in ``folder``, with only those variables of this process that a shell has."""
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
     ended = subprocess.run(
         words, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -118,11 +118,12 @@ def test_the_installed_program_composes_its_groups_into_a_recipe_elsewhere(progr
     assert "conf/algorithm/dapo" in shown or "algorithm=dapo" in shown
 
 
+@pytest.mark.slow
 def test_the_installed_program_trains_by_a_recipe_elsewhere(programs: Path, elsewhere: Path) -> None:
     shown = run([programs / "verl-like", "plan", "recipe.yaml"], elsewhere)
     assert "It fits" in shown
-    said = run([programs / "verl-like", "train", "recipe.yaml", "trainer.total_training_steps=1"], elsewhere)
-    assert "8 trained, 0 filtered, 0 failed" in said
+    message = run([programs / "verl-like", "train", "recipe.yaml", "trainer.total_training_steps=1"], elsewhere)
+    assert "8 trained, 0 filtered, 0 failed" in message
     assert list(elsewhere.glob("outputs/*/model/model.safetensors"))
 
 
@@ -131,8 +132,8 @@ def test_the_installed_program_has_the_tables_of_other_projects(programs: Path, 
         "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=16 "
         "actor_rollout_ref.rollout.n=8\n"
     )
-    said = run([programs / "verl-like", "migrate", "--from", "verl", "theirs.sh"], elsewhere)
-    assert "actor_rollout_ref.rollout.n" in said
+    message = run([programs / "verl-like", "migrate", "--from", "verl", "theirs.sh"], elsewhere)
+    assert "actor_rollout_ref.rollout.n" in message
     assert yaml.safe_load((elsewhere / "theirs.yaml").read_text())["rollout"]["n"] == 8
 
 

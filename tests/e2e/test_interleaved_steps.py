@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.data.templates import load_tokenizer
 from verl_like.runs.first_difference import compare
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.snapshot_files import capsule_of
+from verl_like.runs.snapshot_files import snapshot_of
 from verl_like.telemetry.metrics import repeats
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training import stages
@@ -61,7 +62,7 @@ def generated(trainer: PPOTrainer, state: StepState) -> RemoteBatch:
 
 
 def learnt(trainer: PPOTrainer, state: StepState, batch: RemoteBatch) -> RemoteBatch:
-    for take in (stages.balance_update, stages.update_actor, stages.book_trained):
+    for take in (stages.balance_update, stages.update_actor, stages.record_trained):
         take(trainer.parts, state, batch)
     return batch
 
@@ -107,7 +108,7 @@ def taken(data: Path, out: Path, order: Callable[[PPOTrainer], list[Metrics]]) -
         assert (prompts.drawn, prompts.trained, trainer.num_in_flight) == (16, 16, 0)
         assert trainer.loader_state == trainer.parts.loader.state_dict(), "the next step draws what comes after both"
         assert_a_dropped_step_leaves_nothing(trainer)
-        return metrics, RunFolder(trainer.parts.config).capsules
+        return metrics, RunFolder(trainer.parts.config).snapshots
 
 
 def assert_a_dropped_step_leaves_nothing(trainer: PPOTrainer) -> None:
@@ -116,17 +117,20 @@ def assert_a_dropped_step_leaves_nothing(trainer: PPOTrainer) -> None:
     assert (ray_calls.num_references() or 0) > (before or 0)
     del batch
     gc.collect()
+    deadline = time.monotonic() + 10
+    while ray_calls.num_references() != before and time.monotonic() < deadline:
+        time.sleep(0.05)  # a thread that has just made a call frees its references a moment later
     assert ray_calls.num_references() == before
 
 
 def test_two_interleaved_steps_have_the_numbers_of_the_same_steps_in_a_row(arithmetic: Path, tmp_path: Path) -> None:
     expected, recorded = taken(arithmetic, tmp_path / "row", in_a_row)
     found, replayed = taken(arithmetic, tmp_path / "interleaved", interleaved)
-    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True), 1):
+    for step, (ours, peer) in enumerate(zip(found, expected, strict=True), 1):
         assert {name: value for name, value in ours.items() if repeats(name)} == {
-            name: value for name, value in theirs.items() if repeats(name)
+            name: value for name, value in peer.items() if repeats(name)
         }
-        rows = compare(capsule_of(recorded, step), capsule_of(replayed, step) or replayed, {})
+        rows = compare(snapshot_of(recorded, step), snapshot_of(replayed, step) or replayed, {})
         assert rows.difference is None and rows.num_rows == 32
     assert expected[0]["actor/grad_norm"] > 0 and expected[0]["actor/loss"] != expected[1]["actor/loss"]
     assert "sync/checksum" in expected[1]

@@ -21,11 +21,12 @@ from tests._left_behind import leaked_shared_memory, still_running
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e._uninterrupted import differences
 from tests.e2e.conftest import ROOT, Run, base_overrides, train
-from verl_like.controller.errors import INTERRUPT
-from verl_like.telemetry.ledger import LEDGER
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt
+from verl_like.telemetry.ledger import Ledger
 from verl_like.telemetry.trackers import read_metrics
 
-# While a file called `hold` lies beside it, the scorer of a step writes `holding` and never returns: the step is in its
+# While a file called `hold` is next to it, the scorer of a step writes `holding` and never returns: the step is in its
 # middle.
 HOLDING_REWARD = """
 import time
@@ -56,7 +57,7 @@ class Training:
         self._log = log
         command = ["tests.e2e._signalled", moment] if moment else ["verl_like"]
         with log.open("wb") as out:
-            # A session of its own, so that a signal can go to its whole process group, as a terminal's Ctrl-C does.
+            # In a separate session, so that a signal can go to its whole process group, as a terminal's Ctrl-C does.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *command, "train", *arguments],
                 cwd=ROOT,
@@ -84,11 +85,11 @@ class Training:
         return self._process.wait(timeout=45)
 
     def ended(self, *, timeout_s: float) -> int:
-        """The exit status, once it has ended by itself."""
+        """Wait until the process ends by itself, and return the exit status."""
         return self._process.wait(timeout=timeout_s)
 
     def killed(self, *, timeout_s: float) -> int:
-        """The exit status, once it was killed at its moment."""
+        """Wait until the process is killed at its chosen moment, and return the exit status."""
         deadline = time.monotonic() + timeout_s
         while self._process.poll() is None:
             assert time.monotonic() < deadline, f"the run never came to the moment:\n{self.output}"
@@ -106,7 +107,7 @@ class Training:
         return still_running(self._members)
 
     def end(self) -> None:
-        """Leave nothing behind, however the test went."""
+        """Kill every process that is left, whatever the test's result."""
         for process in [*self._members, psutil.Process()] if self._process.poll() is None else self._members:
             if process.pid != os.getpid() and process.is_running():
                 process.kill()
@@ -167,7 +168,7 @@ def scene(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.fixture(scope="module")
 def interrupted(scene: Scene) -> Iterator[dict[str, object]]:
-    """What is found after Ctrl-C in the middle of the step that follows step 2."""
+    """Return the state after Ctrl-C in the middle of the step that follows step 2."""
     shared_memory = set(os.listdir("/dev/shm"))
     run = scene.start("interrupted.log")
     try:
@@ -197,8 +198,8 @@ def interrupted(scene: Scene) -> Iterator[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def killed(scene: Scene, interrupted: dict[str, object]) -> Iterator[Training]:
-    """The same run on a machine that has nothing of it, killed in its next update, and then when its next checkpoint is
-    written and not yet published.
+    """Continue the run on a machine without its files; kill it in its next update, and then after its next checkpoint
+    is written and before it is published.
     """
     scene.overrides.append("trainer.save_freq=1")
     before = scene.checkpoints()
@@ -208,7 +209,7 @@ def killed(scene: Scene, interrupted: dict[str, object]) -> Iterator[Training]:
         run = scene.start("killed.log", moment)
         try:
             assert run.killed(timeout_s=150) == -signal.SIGKILL, run.output
-            assert (f"bringing {before[-1]} from file://" in run.output) == (moment == moments[0])
+            assert (f"copying {before[-1]} from file://" in run.output) == (moment == moments[0])
             assert scene.checkpoints() == before, "the newest is of the last step that was saved"
             if moment == moments[-1]:
                 yield run
@@ -231,18 +232,21 @@ def test_ctrl_c_in_mid_step_saves_the_last_finished_step_and_leaves_nothing(inte
     assert interrupted["leaked"] == set()
 
 
-def test_the_same_command_beside_a_run_is_refused_at_once_and_disturbs_nothing(interrupted: dict[str, object]) -> None:
+def test_the_same_command_during_a_run_is_refused_at_once_and_disturbs_nothing(interrupted: dict[str, object]) -> None:
     second = interrupted["second"]
     assert isinstance(second, tuple) and second[0] == 2
     assert "is in use by another run (process " in second[1] and "Traceback" not in second[1]
 
 
+@pytest.mark.slow
 def test_killing_the_driver_ends_its_workers_and_scorers_and_all_of_its_ray(killed: Training) -> None:
     wait_for("the end of every process", lambda: not killed.survivors(), 20)
     # In the stage of the next step that ran while the checkpoint was written.
-    assert re.search(r"has ended without a word, in stage '\w+'; what it left behind is ended now", killed.output)
+    ended = r"has ended without a message, in stage '\w+'; its remaining processes are ended now"
+    assert re.search(ended, killed.output)
 
 
+@pytest.mark.slow
 def test_an_interrupted_and_killed_run_continues_to_the_numbers_of_an_undisturbed_one(
     scene: Scene, killed: Training, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
@@ -258,7 +262,8 @@ def test_an_interrupted_and_killed_run_continues_to_the_numbers_of_an_undisturbe
     ).read_bytes()
 
 
-def test_another_number_of_workers_goes_on_with_the_same_numbers(
+@pytest.mark.slow
+def test_another_number_of_workers_continues_with_the_same_numbers(
     arithmetic: Path, tmp_path: Path, ray_cluster: None
 ) -> None:
     def run(name: str, workers: int, steps: int, start: Path | None = None) -> Run:
@@ -283,15 +288,16 @@ def test_another_number_of_workers_goes_on_with_the_same_numbers(
             assert abs(continued.metrics[step][name] - two.metrics[step][name]) <= 1e-5, (step, name)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_rollout_that_would_take_minutes(arithmetic: Path, tmp_path: Path, ray_cluster: None) -> None:
     """With an engine of two ranks, which must stop at the same step or hang."""
     pressed: list[float] = []
 
     def press_in_mid_rollout() -> None:
-        wait_for("a rollout", lambda: LEDGER.current == "rollout", 120)
+        wait_for("a rollout", lambda: current(Ledger).stage == "rollout", 120)
         time.sleep(2)
         pressed.append(time.monotonic())
-        INTERRUPT.set()
+        current(Interrupt).set()
 
     presser = threading.Thread(target=press_in_mid_rollout)
     presser.start()
@@ -308,7 +314,7 @@ def test_ctrl_c_ends_a_rollout_that_would_take_minutes(arithmetic: Path, tmp_pat
         )
     finally:
         presser.join()
-        INTERRUPT.clear()
+        current(Interrupt).clear()
     assert time.monotonic() - pressed[0] < 30
     assert run.progress.step == 0 and not run.metrics
     assert [path.name for path in (run.folder / "checkpoints").iterdir()] == ["step_0"]

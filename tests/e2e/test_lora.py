@@ -41,7 +41,9 @@ def test_the_reference_is_the_model_that_the_actor_began_as(merged: Run, adapted
         assert found.metrics[2]["actor/kl_loss"] > 1e-6
 
 
-def test_engines_take_adapters_merged_or_beside_their_weights(merged: Run, adapted: Run, arithmetic: Path) -> None:
+def test_engines_take_adapters_merged_or_separate_from_their_weights(
+    merged: Run, adapted: Run, arithmetic: Path
+) -> None:
     weights = load_file(arithmetic / "model/model.safetensors")
     for found in (merged, adapted):
         for metrics in found.metrics.values():
@@ -65,7 +67,7 @@ def test_a_run_writes_the_merged_model_and_exports_the_adapter_alone(
 
 
 def assert_nothing_but_the_adapter_moved(base: Path, merged: Path, adapter: Path) -> None:
-    """Every weight of the merged model is, to the bit, the base's with the adapter's product."""
+    """Check that every weight of the merged model equals the base's plus the adapter's product, bit for bit."""
     before, after = (load_file(folder / "model.safetensors") for folder in (base, merged))
     parts = load_file(adapter / "adapter_model.safetensors")
     scale = json.loads((adapter / "adapter_config.json").read_text())["lora_alpha"] / RANK
@@ -82,7 +84,7 @@ def assert_nothing_but_the_adapter_moved(base: Path, merged: Path, adapter: Path
     assert num_moved * 2 == len(parts)
 
 
-def test_a_run_goes_on_from_its_adapter(merged: Run, arithmetic: Path, tmp_path: Path) -> None:
+def test_a_run_continues_from_its_adapter(merged: Run, arithmetic: Path, tmp_path: Path) -> None:
     step = merged.folder / "checkpoints/step_1"
     again = train(arithmetic, tmp_path, *LORA, f"trainer.resume={step}")
     found, expected = (load_file(each.folder / "model/model.safetensors") for each in (again, merged))

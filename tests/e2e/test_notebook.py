@@ -35,4 +35,4 @@ def test_a_closure_scores_rows_in_memory_and_the_metrics_come_back_as_a_table(
     recorded = yaml.safe_load((done.folder / "config.yaml").read_text())
     assert recorded["reward"]["function"].startswith(f"{done.folder}/from_python/score-")
     again = train(config(2))
-    assert again.folder == done.folder and again.metrics.column("step").to_pylist() == [1, 2], "the run goes on"
+    assert again.folder == done.folder and again.metrics.column("step").to_pylist() == [1, 2], "the run continues"

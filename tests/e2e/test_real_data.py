@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 GSM8K, QWEN3, STORIES = SHARED_DATA / "gsm8k", SHARED_DATA / "tokenizers/qwen3", SHARED_DATA / "models/stories260K"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (GSM8K.exists() and QWEN3.exists()), reason=f"GSM8K and the Qwen3 tokenizer are not at {SHARED_DATA}"
 )
@@ -70,6 +71,7 @@ def letter_e(data_source, solution_str, ground_truth, extra_info):
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STORIES.exists(), reason=f"stories260K is not at {SHARED_DATA}")
 def test_a_pretrained_story_teller_learns_a_reward_on_letters(tmp_path: Path) -> None:
     beginnings = [

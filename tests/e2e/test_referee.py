@@ -139,7 +139,7 @@ class Audited:
         ]
 
     def weights(self, role: str, step: int) -> dict[str, Tensor]:
-        """The tensors of a checkpoint, put together from the ranks' shards by torch's own reader."""
+        """Return the tensors of a checkpoint, assembled from the ranks' shards by torch's own reader."""
         whole = self.run.folder / f"{role}_{step}.pt"
         dcp_to_torch_save(self.run.folder / f"checkpoints/step_{step}" / role, whole)
         return {
@@ -186,7 +186,7 @@ class Account:
 
 
 def accounts(found: Audited, model: Path, s: Settings, *, with_critic: bool) -> Iterator[Account]:
-    """The referee's accounts of the run's steps, made of the run's model folder and its responses alone."""
+    """Return the referee's results for the run's steps, from only the run's model folder and its responses."""
     policy, reference = (AutoModelForCausalLM.from_pretrained(model).eval() for _ in range(2))
     learners = {"actor": Learner(policy, LR, s)}
     if with_critic:
@@ -219,14 +219,14 @@ class Case:
     model: Path
 
     def accounts_with(self, **changes: Any) -> dict[int, Account]:
-        """The accounts of a referee with other settings."""
+        """Return the results of a referee with other settings."""
         settings = replace(RUNS[self.name][1], **changes)
         steps = accounts(self.found, self.model, settings, with_critic=self.name == "ppo")
         return dict(zip(STEPS, steps, strict=True))
 
     def weight_gap(self, step: int, account: Account) -> float:
-        """How far the run's weights are from the referee's, as a fraction of the way they have gone; of the role that
-        is further off.
+        """Return the distance of the run's weights from the referee's, as a fraction of their change, for the role with
+        the larger distance.
         """
         fractions = []
         for role, expected in account.weights.items():
@@ -266,8 +266,8 @@ def test_log_probs_values_and_advantages_of_every_token_are_the_referees(case: C
         assert set(columns.columns) == expected
         for column in expected:
             seen = torch.from_numpy(columns.ragged(column).values)
-            told = torch.cat([getattr(response, OF_A_RESPONSE[column]) for response in account.responses])
-            assert float((seen - told).abs().max()) <= TOLERANCE, f"{column}, step {step}"
+            reported = torch.cat([getattr(response, OF_A_RESPONSE[column]) for response in account.responses])
+            assert float((seen - reported).abs().max()) <= TOLERANCE, f"{column}, step {step}"
 
 
 def test_losses_and_gradient_norms_are_the_referees(case: Case) -> None:
@@ -295,6 +295,7 @@ def test_every_rule_acts_in_the_runs(case: Case) -> None:
             assert step == 1 or abs(metrics["reward/kl_penalty_mean"]) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_referee_with_another_rule_disagrees(case: Case) -> None:
     for name, other in OTHER_RULES[case.name].items():
         account = case.accounts_with(**{name: other})[STEPS[-1]]

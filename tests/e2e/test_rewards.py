@@ -54,7 +54,7 @@ def samples(run: Run, step: int = 1) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def scores_of(classifier: Path, lines: list[dict[str, Any]]) -> list[float]:
-    """What transformers' own forward says of prompt and response ids."""
+    """Return the result of transformers' forward pass on prompt and response ids."""
     model = AutoModelForSequenceClassification.from_pretrained(classifier)
     tokenizer = AutoTokenizer.from_pretrained(classifier)
     ids = [[*tokenizer(line["prompt"])["input_ids"], *line["response_ids"]] for line in lines]
@@ -78,7 +78,8 @@ def test_a_reward_model_in_the_hybrid_workers_gives_the_scores(
     assert run.metrics[1]["time/reward_model_s"] > 0 and run.metrics[1]["actor/grad_norm"] > 0
 
 
-def test_functions_a_reward_model_of_its_own_and_a_judge_add_up(
+@pytest.mark.slow
+def test_functions_a_separate_reward_model_and_a_judge_add_up(
     arithmetic: Path, classifier: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "rewards.py").write_text(REWARDS)
@@ -108,10 +109,10 @@ def test_functions_a_reward_model_of_its_own_and_a_judge_add_up(
     lines = samples(run)
     judged = [line for line in lines if line["score"] is not None]
     assert judged, "a random model says a digit now and then"
-    for line, said in zip(lines, scores_of(classifier, lines), strict=True):
+    for line, message in zip(lines, scores_of(classifier, lines), strict=True):
         parts, text = line["components"], line["response"]
         assert (parts["sevens"], parts["short"]) == (text.count("7") / max(len(text), 1), -len(text))
-        assert parts["model"] == pytest.approx(said, abs=1e-4)
+        assert parts["model"] == pytest.approx(message, abs=1e-4)
         if line in judged:
             digits = [character for character in parts["judge_verdict"] if character.isdigit()]
             assert parts["judge"] == pytest.approx(int(digits[-1]) / 9)
@@ -124,6 +125,7 @@ def test_functions_a_reward_model_of_its_own_and_a_judge_add_up(
     assert "val/arithmetic/model/mean@1" in run.metrics[2]
 
 
+@pytest.mark.slow
 def test_a_poisoned_reward_costs_its_deadlines_and_masks_its_samples(arithmetic: Path, tmp_path: Path) -> None:
     (tmp_path / "rewards.py").write_text(REWARDS)
     run = train(
@@ -147,7 +149,7 @@ def test_a_poisoned_reward_costs_its_deadlines_and_masks_its_samples(arithmetic:
         scores_of: dict[str, set[float]] = {}
         for line in lines:
             scores_of.setdefault(line["uid"], set()).update([] if line["score"] is None else [line["score"]])
-        # A failure is no zero beside its siblings: a gradient comes from scores that differ, and from nothing else.
+        # A failure does not count as a zero among its siblings: only differing scores give a gradient.
         assert (metrics["actor/grad_norm"] > 0) == any(len(scores) > 1 for scores in scores_of.values())
     assert any(metrics["actor/grad_norm"] > 0 for metrics in run.metrics.values())
     assert any(metrics["reward/num_failed"] > 0 for metrics in run.metrics.values())

@@ -12,6 +12,7 @@ import ray
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
+from tests._tiers import slow_but
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import Run, train
 from tests.unit._validation_scores import assert_scores_give
@@ -28,7 +29,7 @@ SHARDED = "actor.fsdp.shard_size=all"
 
 @pytest.fixture(scope="module")
 def grpo(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Run:
-    """The run the others are compared with: GRPO, two ranks, sharded, packed rows; validation turned off."""
+    """Return the run that the others are compared with: GRPO, two ranks, sharded, packed rows, no validation."""
     return train(
         arithmetic,
         tmp_path_factory.mktemp("grpo"),
@@ -56,7 +57,7 @@ def test_grpo_trains_on_two_ranks_with_engine_and_trainer_in_agreement(grpo: Run
     assert prompts == {"drawn": 32, "trained": 32, "filtered": 0, "failed": 0, "in_flight": 0}
 
 
-def test_what_a_sync_moves_is_told(grpo: Run) -> None:
+def test_the_size_of_a_sync_is_reported(grpo: Run) -> None:
     weights = load_file(grpo.folder / "model/model.safetensors")
     num_bytes = sum(tensor.nbytes for tensor in weights.values()) + weights["model.embed_tokens.weight"].nbytes  # tied
     for metrics in grpo.metrics.values():
@@ -74,13 +75,13 @@ def test_a_run_whose_validation_is_turned_off_never_validates(grpo: Run) -> None
     assert not list(grpo.folder.glob("samples/val_step_*")) and not (grpo.folder / "checkpoints/best").exists()
 
 
-def test_the_memory_of_a_worker_stands_beside_the_plan(grpo: Run) -> None:
+def test_the_memory_of_a_worker_is_reported_next_to_the_plan(grpo: Run) -> None:
     for metrics in grpo.metrics.values():
         assert 0 < metrics["memory/baseline_gib"] < metrics["memory/planned_gib"]
     assert "GiB; planned were " in (grpo.folder / "ledger.md").read_text()
 
 
-def test_what_each_process_printed_lies_in_the_folder_of_its_start(grpo: Run) -> None:
+def test_the_output_of_each_process_is_in_the_folder_of_its_start(grpo: Run) -> None:
     logs = {path.name: path.read_text() for path in (grpo.folder / "logs/1").iterdir()}
     assert set(logs) == {"driver.log", "worker-rank-0.log", "worker-rank-1.log", "scorer-host-0.log"}
     for name in set(logs) - {"driver.log"}:
@@ -112,6 +113,7 @@ def test_a_resumed_run_continues_bit_for_bit(
     ).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_curriculum_continues_bit_for_bit_with_the_scores_of_its_checkpoint(arithmetic: Path, tmp_path: Path) -> None:
     """A replay begins from the checkpoint of step 2 and compares the rows and metrics of what follows."""
     run = train(
@@ -139,9 +141,7 @@ def test_a_step_is_replayed_from_the_checkpoint_before_it_and_the_first_value_th
     step, found = replay(planned)
     assert (planned.first, step, found.difference) == (3, 4, None)
     assert (found.num_rows, found.num_columns) == (32, 13) and found.num_metrics > 30
-    assert result_of(planned, step, found).startswith(
-        "step 4 came out bit for bit as recorded: 32 rows of 13 columns and"
-    )
+    assert result_of(planned, step, found).startswith("step 4 equals its record bit for bit: 32 rows of 13 columns and")
 
     rows = grpo.folder / "capsules/step_3/rows_000000.npz"  # as if it had been other rewards
     table = read_rows(rows)
@@ -163,22 +163,32 @@ def first_step(run: Run) -> dict[str, float]:
     }
 
 
+WAYS = {
+    "one-rank-padded": ["cluster.workers_per_node=1", "model.remove_padding=false"],
+    "one-rank-in-micro-batches-of-operations-that-repeat": [
+        "cluster.workers_per_node=1",
+        "actor.max_tokens_per_micro_batch=64",
+        "trainer.deterministic=true",
+    ],
+    "replicas": [],
+    "tensor-parallel-and-shared-sequences": [
+        SHARDED,
+        "rollout.tensor_parallel_size=2",
+        "actor.sequence_parallel_size=2",
+    ],
+    "compiled-and-dealt-by-a-queue": [
+        "actor.use_torch_compile=true",
+        "rollout.dealing=queue",
+        "rollout.max_num_seqs=8",
+    ],
+}
+
+
 @pytest.mark.parametrize(
     "overrides",
-    [
-        ["cluster.workers_per_node=1", "model.remove_padding=false"],
-        ["cluster.workers_per_node=1", "actor.max_tokens_per_micro_batch=64", "trainer.deterministic=true"],
-        [],
-        [SHARDED, "rollout.tensor_parallel_size=2", "actor.sequence_parallel_size=2"],
-        ["actor.use_torch_compile=true", "rollout.dealing=queue", "rollout.max_num_seqs=8"],
-    ],
-    ids=[
-        "one-rank-padded",
-        "one-rank-in-micro-batches-of-operations-that-repeat",
-        "replicas",
-        "tensor-parallel-and-shared-sequences",
-        "compiled-and-dealt-by-a-queue",
-    ],
+    slow_but(
+        {"replicas", "tensor-parallel-and-shared-sequences"}, ((name, (overrides,)) for name, overrides in WAYS.items())
+    ),
 )
 def test_how_a_step_is_computed_does_not_change_its_numbers(
     grpo: Run, arithmetic: Path, tmp_path: Path, overrides: list[str]
@@ -257,6 +267,7 @@ def test_the_hf_backend_rolls_out_like_vllm(grpo: Run, arithmetic: Path, tmp_pat
     assert run.metrics[1]["rollout/log_prob_diff_max"] < 1e-4
 
 
+@pytest.mark.slow
 def test_the_reward_rises_with_training(arithmetic: Path, tmp_path: Path) -> None:
     run = train(
         arithmetic,
@@ -303,7 +314,7 @@ def test_failed_scores_are_masked_counted_and_written_down(arithmetic: Path, tmp
         )
 
 
-def test_validation_keeps_the_best_checkpoint_and_the_summary_tells_both_ends(arithmetic: Path, tmp_path: Path) -> None:
+def test_validation_keeps_the_best_checkpoint_and_the_summary_has_both_ends(arithmetic: Path, tmp_path: Path) -> None:
     run = train(
         arithmetic,
         tmp_path,

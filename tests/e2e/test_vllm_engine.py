@@ -18,7 +18,7 @@ from verl_like.config.schema import LoraConfig, ModelConfig, RolloutConfig
 
 MAX_MODEL_LEN = 192
 KV_GIB = 0.02
-LORA_RANK = 6  # vLLM has room for eight
+LORA_RANK = 6  # vLLM reserves eight
 RUN_ID = f"test-{uuid.uuid4().hex[:8]}"
 
 pytestmark = pytest.mark.timeout(240)
@@ -33,26 +33,32 @@ def folders(tmp_path_factory):
     }
 
 
+class Engines(dict):
+    """Engines by name, each started when a test first asks for it."""
+
+    def __init__(self, folders):
+        super().__init__()
+        self._folders = folders
+
+    def __missing__(self, name):
+        self[name] = self._started(name)
+        return self[name]
+
+    def _started(self, name):
+        options = {"max_model_len": MAX_MODEL_LEN, "run_id": RUN_ID, "kv_cache_memory_gib": KV_GIB}
+        if name.startswith("adapter"):
+            options |= {"lora": "adapter", "lora_rank": LORA_RANK, "run_id": f"{RUN_ID}-adapter"}
+        if name.endswith("tensor parallel"):
+            return EngineProcesses(self._folders["untied"], num_ranks=2, tensor_parallel_size=2, **options)
+        return EngineProcesses(self._folders["tied" if name == "adapter" else name], **options)
+
+
 @pytest.fixture(scope="module")
 def engines(folders):
-    """All started at once: a start is mostly imports."""
-    common = {"max_model_len": MAX_MODEL_LEN, "run_id": RUN_ID, "kv_cache_memory_gib": KV_GIB}
-    started = {name: EngineProcesses(folder, **common) for name, folder in folders.items()}
-    adapter = {**common, "lora": "adapter", "lora_rank": LORA_RANK, "run_id": f"{RUN_ID}-adapter"}
-    started["adapter"] = EngineProcesses(folders["tied"], **adapter)
-    started["adapter, tensor parallel"] = EngineProcesses(
-        folders["untied"], num_ranks=2, tensor_parallel_size=2, **adapter
-    )
-    started["tensor parallel"] = EngineProcesses(folders["untied"], num_ranks=2, tensor_parallel_size=2, **common)
+    started = Engines(folders)
     yield started
     codes = {name: engine.close() for name, engine in started.items()}
-    assert codes == {
-        "tied": [0],
-        "untied": [0],
-        "tensor parallel": [0, 0],
-        "adapter": [0],
-        "adapter, tensor parallel": [0, 0],
-    }
+    assert codes == {name: [0, 0] if name.endswith("tensor parallel") else [0] for name in started}
     assert [name for name in os.listdir("/dev/shm") if RUN_ID in name] == []
 
 
@@ -67,7 +73,7 @@ def untied(engines):
 
 
 def synced(engine, folder, *, seed, version=0, keeps_requests=False):
-    """The engine with weights drawn from ``seed``, and a model in transformers with the same."""
+    """Return the engine with weights drawn from ``seed``, and a transformers model with the same weights."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     weights = weights_of(model, seed=seed)
     engine.call("sync", version, weights, keeps_requests)
@@ -122,7 +128,7 @@ def test_log_probs_equal_transformers_after_each_sync(engines, folders, name):
                 torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["tied", "untied", "tensor parallel"])
+@pytest.mark.parametrize("name", ["tied", "untied", pytest.param("tensor parallel", marks=pytest.mark.slow)])
 def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, name):
     weights = weights_of(AutoModelForCausalLM.from_pretrained(folders["tied" if name == "tied" else "untied"]), seed=13)
     asked = requests(6, sampling=Sampling(max_tokens=20))
@@ -136,8 +142,9 @@ def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, na
     engines[name].call("forget_how_layers_are_made_up")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "folder"), [("adapter", "tied"), ("adapter, tensor parallel", "untied")])
-def test_an_adapter_counts_beside_the_weights_of_the_model_s_folder(engines, folders, name, folder):
+def test_an_adapter_counts_next_to_the_weights_of_the_model_s_folder(engines, folders, name, folder):
     model = AutoModelForCausalLM.from_pretrained(folders[folder])
     adapters = Adapters(model, LoraConfig(rank=LORA_RANK))
     adapters.initialise(device=torch.device("cpu"), seed=0)
@@ -214,7 +221,7 @@ def test_samples_are_drawn_from_the_model_s_own_distribution(tied, folders):
 
 
 def assert_drawn_from(tokens, distributions):
-    """Each token's count is within five standard deviations of what its row's distribution, [N, V], gives it."""
+    """Check that each token's count is within five standard deviations of the expected one for the rows of [N, V]."""
     expected, variance = distributions.sum(0), (distributions * (1 - distributions)).sum(0)
     counts = torch.bincount(torch.tensor(tokens), minlength=VOCAB_SIZE)
     assert ((counts - expected).abs() <= 5 * variance.sqrt() + 1).all(), (counts, expected)
@@ -237,7 +244,7 @@ def test_greedy_and_random_samples_share_a_batch(tied, folders):
         torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
 
 
-def test_abort_returns_what_was_generated_and_the_rest_goes_on(tied, folders):
+def test_abort_returns_what_was_generated_and_the_rest_continues(tied, folders):
     synced(tied, folders["tied"], seed=3)
     asked = requests(8, sampling=Sampling(max_tokens=16, ignore_eos=True))
     whole = by_id(tied.call("generate", asked))
@@ -275,7 +282,7 @@ def test_a_sync_drops_the_prefix_cache(untied, folders):
             )
 
 
-def test_requests_that_the_cache_has_no_room_for_are_put_back_and_counted(untied, folders):
+def test_requests_beyond_the_capacity_of_the_cache_are_put_back_and_counted(untied, folders):
     synced(untied, folders["untied"], seed=23)
     asked = [
         replace(request, request_id=f"r{number}", seed=number, prompt_ids=[3 + (number + i) % 50 for i in range(100)])
@@ -325,7 +332,7 @@ def test_unknown_and_misshapen_weights_raise_with_their_names(tied, folders):
         tied.call("sync", 7, weights)
 
 
-def test_kept_requests_go_on_with_the_new_weights_and_compute_nothing_from_the_old(tied, folders):
+def test_kept_requests_continue_with_the_new_weights_and_compute_nothing_from_the_old(tied, folders):
     old = synced(tied, folders["tied"], seed=5)
     asked = requests(3, sampling=Sampling(max_tokens=12, ignore_eos=True))
     assert tied.call("generate", asked, 5) == []
@@ -383,7 +390,7 @@ def test_a_sleeping_engine_refuses_requests_until_it_is_synced_and_awake(tied, f
 @pytest.mark.parametrize(
     ("prompt_ids", "max_tokens", "message"),
     [
-        ([3] * 180, 20, "180 prompt tokens and asks for 20 more, but the engine was built for 192"),
+        ([3] * 180, 20, "180 prompt tokens and max_tokens=20, but the engine was built for 192"),
         ([], 4, "0 prompt tokens"),
         ([3, VOCAB_SIZE], 4, "the model knows 0 to 63"),
     ],
@@ -456,6 +463,7 @@ def test_greedy_tokens_equal_those_of_the_hf_engine(untied, folders):
         )
 
 
+@pytest.mark.slow
 def test_tensor_parallel_gives_the_tokens_of_one_rank(engines, folders):
     for version, seed in enumerate([31, 32]):
         for name in ("untied", "tensor parallel"):
@@ -473,6 +481,7 @@ def test_tensor_parallel_gives_the_tokens_of_one_rank(engines, folders):
             )
 
 
+@pytest.mark.slow
 def test_tensor_parallel_engines_stay_in_step_through_aborts(engines, folders):
     engine = engines["tensor parallel"]
     synced(engine, folders["untied"], seed=33)
@@ -493,14 +502,16 @@ def test_an_engine_does_not_grow_with_every_new_number_of_tokens(untied, folders
     assert untied.call("growth_one_by_one", asked, 80) < 30
 
 
+@pytest.mark.slow
 def test_shared_memory_of_a_running_engine_carries_the_run_id_and_has_no_name_left(engines):
     mapped = engines["tensor parallel"].call("mapped_shared_memory")
     assert mapped and all(name.startswith(f"verl_like-{RUN_ID}-") for name in mapped), mapped
     assert [name for name in os.listdir("/dev/shm") if RUN_ID in name] == []
 
 
-def test_the_segment_of_a_look_at_the_nodes_of_a_group_carries_the_run_id_too(engines):
-    names = engines["tensor parallel"].call("segments_of_a_look_at_nodes", RUN_ID)
+@pytest.mark.slow
+def test_the_segment_of_a_check_of_the_nodes_of_a_group_carries_the_run_id_too(engines):
+    names = engines["tensor parallel"].call("segments_of_a_check_of_nodes", RUN_ID)
     assert names and all(name.startswith(f"verl_like-{RUN_ID}-") for name in names), names
 
 

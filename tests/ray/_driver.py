@@ -16,19 +16,20 @@ from tests.ray.conftest import echo_group
 from tests.ray.echo_role import EchoRole
 from verl_like import cli
 from verl_like.config.schema import ClusterConfig
+from verl_like.context import current
 from verl_like.controller import cluster, ray_calls
-from verl_like.controller.errors import ANNOUNCE, INTERRUPT
+from verl_like.controller.errors import Announcer, Interrupt
 from verl_like.controller.placement import ray_cluster
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
-from verl_like.runs.signals import ends_in_order
+from verl_like.runs.signals import ends_cleanly
 
 STOPPED_S = 3.0  # instead of ten, so that the tests are quick
 LAST_S = 12.0  # instead of thirty
 PART_S = 2.0  # of an end, instead of five
 cluster.STOPPED_S, cluster.LAST_S = STOPPED_S, LAST_S
-cluster.FAREWELL_S = cluster.SHUTDOWN_S = PART_S
+cluster.FINAL_CALLS_S = cluster.SHUTDOWN_S = PART_S
 
 
 def prompts(rows: int, tokens: int) -> RemoteBatch:
@@ -47,7 +48,7 @@ def stream(group: WorkerGroup) -> None:
 
 
 def put(group: WorkerGroup) -> None:
-    """Holds a result that lies in the store, whose memory must not be given back while a put is stuck."""
+    """Holds a result in the store, whose memory must not be released while a put is stuck."""
     held = prompts(16, 100_000).fetch(["prompt_ids"], timeout_s=20)
     while held:
         prompts(16, 10_000)
@@ -60,29 +61,29 @@ def leave(group: WorkerGroup) -> None:
 
 
 def hear(group: WorkerGroup) -> None:
-    """What Ray's servers tell of another that has ended reaches this process before it has noticed that itself."""
+    """Make a message of Ray's servers about a dead server reach this process before it notices the death itself."""
     ray._private.utils.publish_error_to_driver("raylet_died", "Raylet is terminated.", worker.global_worker.gcs_client)
     time.sleep(2)
 
 
-def go_on_until_asked(group: WorkerGroup) -> None:
-    while not INTERRUPT.is_set():
+def run_until_asked(group: WorkerGroup) -> None:
+    while not current(Interrupt).is_set():
         group.call(EchoRole.who)
         time.sleep(0.2)
-    time.sleep(2)  # as long as it takes whoever dies of a signal to die
+    time.sleep(2)  # the time that a process needs to die of a signal
     assert [rank for rank, _ in group.call(EchoRole.who)] == [0, 1]
     RemoteBatch.put(DataProto({"x": np.zeros(10**6)}), {"row": np.arange(10**6)}).fetch(["x"], timeout_s=20)
     print("all were there until the end", flush=True)
 
 
 def job() -> int:
-    with ends_in_order(60, lambda: ""), ray_cluster(ClusterConfig(object_store_memory_gib=0.25), "tests"):
+    with ends_cleanly(60, lambda: ""), ray_cluster(ClusterConfig(object_store_memory_gib=0.25), "tests"):
         group = echo_group(timeout_s=120)
         try:
             print("ready", flush=True)
             globals()[sys.argv[1]](group)
         except BaseException as error:
-            ANNOUNCE(error)
+            current(Announcer).announce(error)
             raise
         finally:
             group.shut_down()

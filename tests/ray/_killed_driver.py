@@ -23,14 +23,15 @@ DRIVER = """
 import sys, time, ray
 from pathlib import Path
 from verl_like.controller.node_watchdogs import node_watchdogs
-from verl_like.controller.verdicts import VERDICTS
+from verl_like.context import current
+from verl_like.controller.verdicts import Verdicts
 from verl_like.watchdog.guard import watchdog
 
 address, run_id, stalls = sys.argv[1:]
 ray.init(address, log_to_driver=False)
 with (
-    watchdog(run_id, Path(stalls), VERDICTS, floor_s=60, ends=False),
-    node_watchdogs(run_id, Path(stalls), VERDICTS, floor_s=60, start_timeout_s=60),
+    watchdog(run_id, Path(stalls), current(Verdicts), floor_s=60, ends=False),
+    node_watchdogs(run_id, Path(stalls), current(Verdicts), floor_s=60, start_timeout_s=60),
 ):
     print("ready", flush=True)
     time.sleep(100)

@@ -9,7 +9,7 @@ from verl_like import cli
 from verl_like.config.schema import ClusterConfig
 from verl_like.controller import cluster
 from verl_like.controller.placement import ray_cluster
-from verl_like.runs.signals import ends_in_order
+from verl_like.runs.signals import ends_cleanly
 
 GRACE_S = 12.0
 STOPPED_S = 2.0  # instead of ten, so that the tests are quick
@@ -17,7 +17,7 @@ cluster.STOPPED_S = STOPPED_S
 
 
 def job() -> int:
-    with ends_in_order(GRACE_S, lambda: ""), ray_cluster(ClusterConfig(object_store_memory_gib=0.25), "starting"):
+    with ends_cleanly(GRACE_S, lambda: ""), ray_cluster(ClusterConfig(object_store_memory_gib=0.25), "starting"):
         print("started", flush=True)
         time.sleep(1)
     return 0

@@ -1,5 +1,6 @@
-"""A cluster of two nodes on this machine, in a process of its own: prints what happened as JSON. Run by
-test_two_nodes.py.
+"""Run a cluster of two nodes on this machine in a separate process and print the results as JSON.
+
+Started by test_two_nodes.py.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from ray.cluster_utils import Cluster
 
 from tests.ray.conftest import ROOT
 from tests.ray.echo_role import EchoRole
+from verl_like.context import current
 from verl_like.controller.errors import LostBlockError, StallError, WorkerError
 from verl_like.controller.node_watchdogs import node_watchdogs
 from verl_like.controller.placement import Devices, Placement
 from verl_like.controller.remote_batch import RemoteBatch
-from verl_like.controller.verdicts import VERDICTS
+from verl_like.controller.verdicts import Verdicts
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.heartbeat import heartbeat_folder, of_node, read_all
@@ -54,7 +56,7 @@ def placed_group() -> WorkerGroup:
 def lose_blocks(
     group: WorkerGroup, cluster: Cluster, second: ray.cluster_utils.ClusterNode, far: int
 ) -> dict[str, object]:
-    """What crosses to the far node's rank, and what is said when that node dies."""
+    """Return what the other node's rank receives, and the message when that node dies."""
     lengths = np.full(ROWS, TOKENS)
     facts = {"response_tokens": lengths, "group_id": np.arange(ROWS) // PER_GROUP}
     prompts = Ragged.from_lengths(np.arange(ROWS, dtype=np.int32), np.ones(ROWS, int))
@@ -88,19 +90,19 @@ def lose_blocks(
 
 
 def stand_still(pid: int) -> str:
-    """What is said when this process is stopped; it goes on then."""
+    """Return the message when this process is stopped; it continues afterwards."""
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + STALL_S
     try:
         while time.monotonic() < deadline:
             time.sleep(0.2)
-            VERDICTS.check()
+            current(Verdicts).check()
         return "nothing"
     except StallError as error:
         return str(error)
     finally:
         os.kill(pid, signal.SIGCONT)
-        VERDICTS.expect(acts=True)
+        current(Verdicts).expect(acts=True)
 
 
 def main() -> None:
@@ -109,11 +111,11 @@ def main() -> None:
     )
     second = cluster.add_node(num_cpus=1, object_store_memory=2**27)
     ray.init(cluster.address, log_to_driver=False)
-    VERDICTS.expect(acts=True)
+    current(Verdicts).expect(acts=True)
     with (
         TemporaryDirectory() as stalls,
-        watchdog(RUN_ID, Path(stalls), VERDICTS, floor_s=60, ends=False),
-        node_watchdogs(RUN_ID, Path(stalls), VERDICTS, floor_s=60, start_timeout_s=60),
+        watchdog(RUN_ID, Path(stalls), current(Verdicts), floor_s=60, ends=False),
+        node_watchdogs(RUN_ID, Path(stalls), current(Verdicts), floor_s=60, start_timeout_s=60),
     ):
         group = placed_group()
         nodes = group.call(EchoRole.node)

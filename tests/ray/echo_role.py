@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import ray
 
+from verl_like.context import current
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import Facts, RemoteRows
 from verl_like.protocol import DataProto, Ragged
-from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.telemetry.ledger import Ledger, stage
 
 
 def build(rank: int) -> dict[str, Any]:
@@ -78,13 +79,13 @@ class EchoRole:
     @dispatch(Dispatch.BROADCAST)
     def wait_for_let_go(self) -> None:
         """Return when :meth:`let_go` is called meanwhile."""
-        assert self._is_let_go.wait(30), "nobody called beside this call"
+        assert self._is_let_go.wait(30), "no other call ran in parallel with this one"
         self._is_let_go.clear()
 
     @dispatch(Dispatch.BROADCAST)
     def let_go(self) -> str:
         self._is_let_go.set()
-        return LEDGER.current
+        return current(Ledger).stage
 
     @dispatch(Dispatch.BROADCAST)
     def fail_on_first(self) -> None:
@@ -114,7 +115,7 @@ class EchoRole:
 
     @dispatch(Dispatch.BROADCAST)
     def terminated(self) -> int:
-        """How a process that this one starts ends when it is asked to."""
+        """Return the exit status of a child process that was terminated."""
         with subprocess.Popen(["sleep", "60"]) as started:
             started.terminate()
             return started.wait(timeout=10)
@@ -133,7 +134,7 @@ class EchoRole:
 
     @dispatch(Dispatch.SPLIT)
     def warn(self, rows: RemoteRows) -> tuple[None, None]:
-        """The same warning on every rank, and one of rank 1's own."""
+        """Log the same warning on every rank, and another one on rank 1 only."""
         log = logging.getLogger("verl_like.echo")
         log.info("not worth telling")
         log.warning("the disk is nearly full")

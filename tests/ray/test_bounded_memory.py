@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.ray.conftest import ROOT
 
 ROWS = 11_264  # 381 MB of columns; the benchmark's store has 512 MiB
 COMMAND = f"import json; from benchmarks.data_plane import measure; print(json.dumps(measure({ROWS}, block_kib=256)))"
 
 
+@pytest.mark.slow
 def test_a_large_step_passes_with_a_warning_without_spilling_and_leaves_the_store_empty() -> None:
-    """In a process of its own, because a driver belongs to one cluster."""
+    """Run in a separate process, because a driver belongs to one cluster."""
     done = subprocess.run(
         [sys.executable, "-c", COMMAND], check=False, cwd=ROOT, timeout=240, capture_output=True, text=True
     )

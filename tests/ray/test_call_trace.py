@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tests.ray.conftest import echo_group
 from tests.ray.echo_role import EchoRole
 from verl_like.controller import ray_calls
@@ -32,6 +34,7 @@ def called_group(calls_are_recorded: bool) -> Iterator[None]:
     group.shut_down()
 
 
+@pytest.mark.slow
 def test_calls_are_recorded_with_the_names_of_ranks_and_methods_where_that_is_wanted(ray_cluster: None) -> None:
     start = time.time()
     with called_group(calls_are_recorded=False):

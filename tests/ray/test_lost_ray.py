@@ -80,18 +80,26 @@ STOP, KILL = signal.SIGSTOP, signal.SIGKILL
 
 
 @pytest.mark.parametrize(
-    ("what", "server", "signum", "said"),
+    ("what", "server", "signum", "message"),
     [
         ("wait", "raylet", STOP, rf"Ray's raylet \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
-        ("stream", "raylet", STOP, "Ray's raylet"),
-        ("put", "raylet", STOP, "Ray's raylet"),
-        ("wait", "GCS", STOP, rf"Ray's GCS \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
-        ("wait", "raylet", KILL, r"Ray's raylet \(process \d+\) was ended by SIGKILL"),
+        pytest.param("stream", "raylet", STOP, "Ray's raylet", marks=pytest.mark.slow),
+        pytest.param("put", "raylet", STOP, "Ray's raylet", marks=pytest.mark.slow),
+        pytest.param(
+            "wait",
+            "GCS",
+            STOP,
+            rf"Ray's GCS \(process \d+\) has been stopped for {STOPPED_S:.0f} s",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "wait", "raylet", KILL, r"Ray's raylet \(process \d+\) was ended by SIGKILL", marks=pytest.mark.slow
+        ),
         ("wait", "GCS", KILL, r"Ray's GCS \(process \d+\) was ended by SIGKILL"),
     ],
 )
 def test_a_server_that_is_gone_ends_the_run_with_one_line_and_leaves_nothing(
-    what: str, server: str, signum: signal.Signals, said: str
+    what: str, server: str, signum: signal.Signals, message: str
 ) -> None:
     shared_memory = set(os.listdir("/dev/shm"))
     with driver(what) as run:
@@ -102,16 +110,18 @@ def test_a_server_that_is_gone_ends_the_run_with_one_line_and_leaves_nothing(
         assert time.monotonic() - started < STOPPED_S + LAST_S + 5
         lines = [line for line in err.splitlines() if line]
         assert status == 1 and len(lines) == 1 and not out, err + out
-        assert re.match(f"error: {said}", lines[0]) and "continues from the last checkpoint" in lines[0]
+        assert re.match(f"error: {message}", lines[0]) and "continues from the last checkpoint" in lines[0]
         assert none_left(run.members) == []
         assert leaked_shared_memory(shared_memory) == set()
 
 
-def test_ray_says_nothing_beside_us() -> None:
+@pytest.mark.slow
+def test_ray_prints_nothing_among_our_messages() -> None:
     with driver("hear") as run:
         assert run.ended(timeout_s=START_S) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_a_raylet_that_is_killed_in_the_middle_of_a_put_ends_the_run_and_leaves_nothing() -> None:
     """Ray's library itself may end the process then, before anybody could say why."""
     with driver("put") as run:
@@ -122,6 +132,7 @@ def test_a_raylet_that_is_killed_in_the_middle_of_a_put_ends_the_run_and_leaves_
         assert none_left(list(run.servers.values())) == []
 
 
+@pytest.mark.slow
 def test_the_end_of_a_run_whose_raylet_is_stopped_takes_no_longer_than_promised() -> None:
     with driver("leave") as run:
         run.servers["raylet"].send_signal(STOP)
@@ -132,8 +143,9 @@ def test_the_end_of_a_run_whose_raylet_is_stopped_takes_no_longer_than_promised(
         assert none_left(run.members) == []
 
 
+@pytest.mark.slow
 def test_signals_to_every_process_leave_ray_and_the_workers_to_the_driver() -> None:
-    with driver("go_on_until_asked") as run:
+    with driver("run_until_asked") as run:
         for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             os.killpg(run.process.pid, signum)
             for member in run.members:  # those that have left the group too
@@ -145,5 +157,7 @@ def test_signals_to_every_process_leave_ray_and_the_workers_to_the_driver() -> N
 
 def test_the_servers_end_with_a_driver_that_is_killed() -> None:
     with driver("wait") as run:
+        workers = [member for member in run.members if "WorkerHost" in " ".join(member.cmdline())]
+        assert len(workers) == 2
         run.process.kill()
-        assert none_left(list(run.servers.values())) == []
+        assert none_left([*workers, *run.servers.values()]) == []

@@ -12,8 +12,9 @@ import pytest
 import ray
 
 from tests.ray.conftest import ROOT
-from verl_like.controller.errors import INTERRUPT, Interrupted, StageTimeout
-from verl_like.controller.placement import Devices, Placement, _knock
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt, Interrupted, StageTimeout
+from verl_like.controller.placement import Devices, Placement, _check_listening
 
 JOIN = """
 import sys
@@ -36,7 +37,7 @@ print(*psutil.Process().children())
 """
 
 
-def test_a_ray_of_ones_own_has_the_servers_that_a_run_uses_and_no_others() -> None:
+def test_a_ray_started_by_a_run_has_only_the_servers_that_the_run_uses() -> None:
     ended = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, timeout=120, check=True)
     assert ended.stdout == "gcs_server raylet\n\n", ended.stderr
 
@@ -45,14 +46,14 @@ def num_groups_waiting() -> int:
     return sum(group["state"] == "PENDING" for group in ray.util.placement_group_table().values())
 
 
-def test_more_workers_than_there_is_room_for_are_told_at_the_deadline(ray_cluster: None) -> None:
-    with pytest.raises(StageTimeout, match=r"no room for 1 node\(s\) x \{'CPU': 10000.0\} within 1 s"):
+def test_more_workers_than_capacity_are_reported_at_the_deadline(ray_cluster: None) -> None:
+    with pytest.raises(StageTimeout, match=r"no free resources for 1 node\(s\) x \{'CPU': 10000.0\} within 1 s"):
         Placement(Devices("cpu", 1, 10_000), timeout_s=1.0)
     assert num_groups_waiting() == 0
 
 
-def test_ctrl_c_ends_the_wait_for_room(ray_cluster: None) -> None:
-    pressing = threading.Timer(0.3, INTERRUPT.set)
+def test_ctrl_c_ends_the_wait_for_capacity(ray_cluster: None) -> None:
+    pressing = threading.Timer(0.3, current(Interrupt).set)
     pressing.start()
     started = time.monotonic()
     try:
@@ -60,27 +61,27 @@ def test_ctrl_c_ends_the_wait_for_room(ray_cluster: None) -> None:
             Placement(Devices("cpu", 1, 10_000), timeout_s=600)
     finally:
         pressing.join()
-        INTERRUPT.clear()
+        current(Interrupt).clear()
     assert time.monotonic() - started < 60
     assert num_groups_waiting() == 0
 
 
-def test_a_cluster_that_nobody_listens_for_is_told_at_once() -> None:
+def test_a_cluster_address_without_a_listener_is_reported_at_once() -> None:
     """Ray itself tries for a quarter of an hour."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-        said = subprocess.run(
+        message = subprocess.run(
             [sys.executable, "-c", JOIN, address], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
         ).stdout
-    assert said.startswith(f"cluster.address is {address}, but no Ray cluster answers there: [Errno 111]"), said
-    assert "Start one (ray start --head)" in said
+    assert message.startswith(f"cluster.address is {address}, but no Ray cluster answers there: [Errno 111]"), message
+    assert "Start one (ray start --head)" in message
 
 
 def test_only_a_host_with_a_port_is_knocked_at() -> None:
     for address in ("", "auto", "local", "ray://127.0.0.1:1", "127.0.0.1"):
-        _knock(address)
+        _check_listening(address)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        _knock(f"127.0.0.1:{listening.getsockname()[1]}")
+        _check_listening(f"127.0.0.1:{listening.getsockname()[1]}")
     with pytest.raises(socket.gaierror):
-        _knock("no-such-host.invalid:6379")
+        _check_listening("no-such-host.invalid:6379")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 TWICE = """
 import threading
 import ray
-from verl_like.call_threads import RAY_THREADS
+from verl_like.context import current
+from verl_like.call_threads import RayThreads
 from verl_like.controller import ray_calls
 
 HERE = {"address": "local", "num_cpus": 1, "include_dashboard": False, "logging_level": 40}
@@ -16,7 +19,7 @@ HERE = {"address": "local", "num_cpus": 1, "include_dashboard": False, "logging_
 
 def put_side_by_side():
     door = threading.Event()
-    held = RAY_THREADS.begin("a thread that is held", lambda: (ray.put("held"), door.wait(20))[0])
+    held = current(RayThreads).begin("a thread that is held", lambda: (ray.put("held"), door.wait(20))[0])
     other = ray_calls.put("other")
     door.set()
     return [held.result(20), other]
@@ -25,7 +28,7 @@ def put_side_by_side():
 with ray_calls.cluster(start_timeout_s=60, **HERE):
     put_side_by_side()
 door = threading.Event()
-busy = RAY_THREADS.begin("a call that is left behind", lambda: door.wait(60))
+busy = current(RayThreads).begin("an abandoned call", lambda: door.wait(60))
 with ray_calls.cluster(start_timeout_s=60, **HERE):
     door.set()
     busy.result(20)
@@ -35,6 +38,7 @@ with ray_calls.cluster(start_timeout_s=60, **HERE):
 """
 
 
-def test_what_call_threads_put_into_a_second_ray_has_names_of_its_own() -> None:
+@pytest.mark.slow
+def test_objects_that_call_threads_put_into_a_second_ray_have_their_own_names() -> None:
     done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests._left_behind import leaked_shared_memory
+from tests._tiers import slow_but
 from tests.ray._starting import GRACE_S, STOPPED_S
 from tests.ray.conftest import ROOT
 from tests.ray.test_lost_ray import none_left
@@ -37,7 +38,7 @@ class Start:
     def output(self) -> str:
         return self._log.read_text()
 
-    def look(self) -> None:
+    def check(self) -> None:
         with suppress(psutil.NoSuchProcess):
             for process in psutil.Process(self.process.pid).children(recursive=True):
                 self.members.setdefault(process.pid, process)
@@ -46,7 +47,7 @@ class Start:
         """Ray's server of this name, as soon as it runs."""
         deadline = time.monotonic() + START_S
         while True:
-            self.look()
+            self.check()
             for process in list(self.members.values()):
                 with suppress(psutil.NoSuchProcess):
                     if process.name() == name:
@@ -58,12 +59,12 @@ class Start:
         deadline = time.monotonic() + within_s
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"it still runs after {within_s:.0f} s:\n{self.output}"
-            self.look()
+            self.check()
             time.sleep(0.02)
         return self.process.returncode
 
     def end(self) -> None:
-        self.look()
+        self.check()
         for process in [*self.members.values(), *([psutil.Process(self.process.pid)] if self.is_running else [])]:
             if process.is_running():
                 process.kill()
@@ -83,8 +84,17 @@ def start(tmp_path: Path) -> Iterator[Start]:
         made.end()
 
 
-@pytest.mark.parametrize("server", ["gcs_server", "raylet"])
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    ("server", "signum"),
+    slow_but(
+        {"gcs_server-SIGKILL", "raylet-SIGSTOP"},
+        (
+            (f"{server}-{signum.name}", (server, signum))
+            for server in ("gcs_server", "raylet")
+            for signum in (signal.SIGKILL, signal.SIGSTOP)
+        ),
+    ),
+)
 def test_a_server_that_is_lost_while_ray_starts_is_named_in_seconds_and_nothing_is_left(
     start: Start, server: str, signum: signal.Signals
 ) -> None:
@@ -102,8 +112,17 @@ def test_a_server_that_is_lost_while_ray_starts_is_named_in_seconds_and_nothing_
     assert leaked_shared_memory(shared_memory) == set()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("moment", ["gcs_server", "raylet", "raylet, a moment later"])
+@pytest.mark.parametrize(
+    ("moment", "signum"),
+    slow_but(
+        {"gcs_server-SIGINT", "raylet-SIGTERM", "raylet, a moment later-SIGHUP"},
+        (
+            (f"{moment}-{signum.name}", (moment, signum))
+            for moment in ("gcs_server", "raylet", "raylet, a moment later")
+            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        ),
+    ),
+)
 def test_ctrl_c_while_ray_starts_ends_in_time_and_leaves_nothing(
     start: Start, moment: str, signum: signal.Signals
 ) -> None:

@@ -20,9 +20,10 @@ from transformers import AutoTokenizer
 
 from tests._tiny_model import save_model
 from verl_like.config.schema import RewardConfig
+from verl_like.context import current
 from verl_like.controller.errors import FeedbackError, StageTimeout, WorkerError
 from verl_like.controller.remote_batch import RemoteBatch
-from verl_like.controller.store import STORE
+from verl_like.controller.store import StoreCounters
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import PoolScoring, RewardPool
@@ -54,6 +55,11 @@ def slow(solution_str, ground_truth):
         file.write(f"{solution_str} ")
     time.sleep(0.2)
     return float(solution_str == ground_truth)
+
+def timed(solution_str):
+    begin = time.monotonic()  # one clock for all processes of a machine
+    time.sleep(0.2)
+    return {"score": 1.0, "process": os.getpid(), "begin": begin, "end": time.monotonic()}
 
 def count_letters(solution_str):
     return float(sum(1 for letter in solution_str if letter == "a"))
@@ -97,11 +103,11 @@ def pool(
         made.shut_down()
 
 
-def blocks(folder: Path, responses: Sequence[str], truths: Sequence[str]) -> list[DataProto]:
+def blocks(folder: Path, responses: Sequence[str], ground_truths: Sequence[str]) -> list[DataProto]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     inputs = [
-        {"data_source": "s", "ground_truth": truth, "extra_info": {}, "messages": "p", "columns": {}}
-        for truth in truths
+        {"data_source": "s", "ground_truth": ground_truth, "extra_info": {}, "messages": "p", "columns": {}}
+        for ground_truth in ground_truths
     ]
     return [
         DataProto(
@@ -130,8 +136,9 @@ def test_the_watchdog_sees_a_host_by_the_name_that_messages_use(folder: Path, tm
         assert [reading.who for reading in read_all(tmp_path)] == ["scorer host 0"]
 
 
+@pytest.mark.slow
 @pytest.mark.alone
-def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_by_kind(
+def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_reported_by_kind(
     folder: Path, tmp_path: Path
 ) -> None:
     poison = ["loop", "power", "sleep", "exit", "raise", "memory", "loop", "power"]
@@ -139,8 +146,8 @@ def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_
     places = [5, 70, 130, 190, 260, 330, 400, 500]
     for place, response in zip(places, poison, strict=True):
         responses[place] = response
-    truths = [str(i % 3) for i in range(512)]
-    tables = blocks(folder, responses, truths)
+    ground_truths = [str(i % 3) for i in range(512)]
+    tables = blocks(folder, responses, ground_truths)
     with pool(folder, tmp_path, max_memory_gib=2.0) as made:
         started = time.monotonic()
         scoring = begin(made, tables)
@@ -155,7 +162,7 @@ def test_eight_poisoned_samples_of_512_cost_twelve_seconds_at_most_and_are_told_
         "error": 1,
         "memory": 1,
     }
-    right = np.array([float(r == t) for r, t in zip(responses, truths, strict=True)])
+    right = np.array([float(r == t) for r, t in zip(responses, ground_truths, strict=True)])
     right[places] = np.nan
     np.testing.assert_array_equal(scores.score, right.astype(np.float32))
     written = [json.loads(line) for line in (tmp_path / "reward_failures.jsonl").read_text().splitlines()]
@@ -203,17 +210,16 @@ def test_a_host_that_is_killed_in_mid_batch_loses_no_sample_and_answers_none_twi
     assert not (tmp_path / "reward_failures.jsonl").exists()
 
 
-@pytest.mark.alone
 def test_a_block_goes_to_every_free_process_of_the_node(folder: Path, tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
     responses = [str(i) for i in range(16)]
-    with pool(folder, tmp_path, function="slow", env={"MARKS": str(marks)}, num_workers=4) as made:
-        started = time.monotonic()
-        scoring = begin(made, blocks(folder, responses, responses))
-        scoring.scores()
-        assert time.monotonic() - started < 16 * 0.2 / 4 + 0.7
+    with pool(folder, tmp_path, function="timed", num_workers=4) as made:
+        found = begin(made, blocks(folder, responses, responses)).scores().details
+    assert len({each["process"] for each in found}) == 4
+    at_once = [sum(other["begin"] <= each["begin"] < other["end"] for other in found) for each in found]
+    assert max(at_once) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_seconds_per_token_stay_flat_while_lengths_grow_tenfold_over_100_steps(folder: Path, tmp_path: Path) -> None:
     steps, rows = 100, 32
@@ -270,24 +276,23 @@ def test_too_many_failures_stop_the_run_and_are_shown(
     assert "RuntimeError: cannot grade this" in shown and "prompt: 'prompt 0'" in shown and "response: 'raise'" in shown
 
 
-@pytest.mark.alone
 def test_a_run_is_stopped_as_soon_as_it_is_certain_not_when_every_sample_has_timed_out(
     folder: Path, tmp_path: Path
 ) -> None:
     responses = ["1", *["sleep"] * 95]
     with pool(folder, tmp_path, max_failure_frac=0.1, timeout_s=0.2) as made:
         scoring = begin(made, blocks(folder, responses, ["1"] * 96))
-        started = time.monotonic()
-        with pytest.raises(FeedbackError, match="timeout"):
+        with pytest.raises(FeedbackError, match=r"^\d+ of 96 responses have no score \(\d+ timeout\)") as stopped:
             scoring.scores()
-        assert time.monotonic() - started < 95 * 0.2 / 2 * 0.8
+    assert int(str(stopped.value).split()[0]) < 0.8 * 95
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_timeouts_in_a_row_end_the_wait_with_the_functions_name_before_the_stage_does(
     folder: Path, tmp_path: Path
 ) -> None:
-    """All of one block, which by its share of the batch would not end the run."""
+    """Let all samples of one block fail, which as a share of the batch would not end the run."""
     responses = [*["sleep"] * 32, *["1"] * 64]
     with pool(folder, tmp_path, timeout_s=0.5, num_workers=1, stage_timeout_s=12) as made:
         scoring = begin(made, blocks(folder, responses, responses))
@@ -297,7 +302,7 @@ def test_timeouts_in_a_row_end_the_wait_with_the_functions_name_before_the_stage
         assert time.monotonic() - started < 10
 
 
-def test_samples_that_are_slow_together_are_told_as_that(folder: Path, tmp_path: Path) -> None:
+def test_samples_that_are_slow_together_are_reported_as_that(folder: Path, tmp_path: Path) -> None:
     env = {"MARKS": str(tmp_path / "marks")}
     with pool(folder, tmp_path, function="slow", env=env, num_workers=1, stage_timeout_s=2) as made:
         scoring = begin(made, blocks(folder, ["1"] * 32, ["1"] * 32))
@@ -305,7 +310,7 @@ def test_samples_that_are_slow_together_are_told_as_that(folder: Path, tmp_path:
             scoring.scores()
 
 
-def test_a_function_that_does_not_load_is_told_at_the_start(folder: Path, tmp_path: Path) -> None:
+def test_a_function_that_does_not_load_is_reported_at_the_start(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match=r"defines no 'missing'") as stopped:
         with pool(folder, tmp_path, function="missing"):
             pass
@@ -317,10 +322,10 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
     [table] = blocks(folder, responses, ["1", "1", "1"])
     with pool(folder, tmp_path, max_failure_frac=1.0) as made:
         batch = RemoteBatch.put(table, {"uid": np.array(["a", "b", "c"])})
-        STORE.take()
+        current(StoreCounters).take()
         scoring = begin(made, [table])
         batch.add_facts(scoring.scores().facts)
-        assert STORE.take() == table.nbytes, "what the host read is counted here"
+        assert current(StoreCounters).take() == table.nbytes, "what the host read is counted here"
         batch.add_facts({"advantage": np.array([0.5, np.nan, -0.5], np.float32)})
         made.dump(batch, np.arange(3), tmp_path / "step_1.jsonl", appends=False)
         made.settle()
@@ -337,7 +342,7 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
     assert lines[1]["failure"].startswith("error: ") and "cannot grade this" in lines[1]["failure"]
 
 
-def test_samples_that_the_disk_refuses_are_told_in_one_sentence(folder: Path, tmp_path: Path) -> None:
+def test_samples_that_the_disk_refuses_are_reported_in_one_sentence(folder: Path, tmp_path: Path) -> None:
     full = Path("/dev/full")
     with pool(folder, tmp_path) as made:
         [table] = blocks(folder, ["1"], ["1"])

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from tests.ray.echo_role import EchoRole
+from verl_like.context import current
 from verl_like.controller.ray_calls import local_bytes, num_references
 from verl_like.controller.remote_batch import RemoteBatch
-from verl_like.controller.store import STORE, store_use
+from verl_like.controller.store import StoreCounters, store_use
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
 from verl_like.training import store_meter
@@ -48,7 +49,7 @@ def grown(count: Callable[[], int], act: Callable[[], None]) -> int:
 
 
 def settled(count: Callable[[], int]) -> int:
-    """The count once it has not changed for half a second: Ray lets go of what is not needed a little later."""
+    """Return the count after it has not changed for half a second, because Ray releases objects with a delay."""
     seen = [count()]
     for _ in range(100):
         time.sleep(0.1)
@@ -90,9 +91,9 @@ def test_a_batch_that_is_small_as_a_whole_is_inlined_and_counted(group: WorkerGr
     assert grown(local_bytes, add_to_all) >= 7 * 4 * 1024
 
 
-def test_the_meter_tells_what_was_put_fetched_and_is_held(group: WorkerGroup) -> None:
+def test_the_meter_reports_what_was_put_fetched_and_is_held(group: WorkerGroup) -> None:
     meter = StoreMeter()
-    STORE.take()
+    current(StoreCounters).take()
     batch = prompts(num_groups=64, tokens=512)
     add_values(group, batch, 512)
     payload = 4 * len(batch) * 512
@@ -111,7 +112,7 @@ def test_the_meter_tells_what_was_put_fetched_and_is_held(group: WorkerGroup) ->
     assert num_references() <= held - (blocks - batch.num_blocks), "a dropped column's blocks are let go"
 
 
-def test_figures_that_cannot_be_had_are_missing_and_asked_for_again_a_minute_later(
+def test_unavailable_figures_are_missing_and_requested_again_a_minute_later(
     group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, asked, answers = [0.0], [], [None, None, store_use(), store_use()]

@@ -11,9 +11,11 @@ import pytest
 
 from tests.ray.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def played(module: str) -> dict[str, Any]:
-    """In a process of its own, because a driver belongs to one cluster."""
+    """Run in a separate process, because a driver belongs to one cluster."""
     command = [sys.executable, "-m", module]
     done = subprocess.run(command, check=False, cwd=ROOT, timeout=240, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -34,7 +36,7 @@ def test_only_the_blocks_of_a_ranks_rows_cross_to_its_node(happened: dict[str, A
     assert 1.0 <= happened["crossed_bytes"] / happened["share_bytes"] < 1.1
 
 
-def test_a_lost_node_is_told_as_stage_and_rows(happened: dict[str, Any]) -> None:
+def test_a_lost_node_is_reported_as_stage_and_rows(happened: dict[str, Any]) -> None:
     assert "columns ['values'], made by stage 'values', are gone for rows 8-63: " in happened["lost"]
     assert "continue from the last checkpoint" in happened["lost"]
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,17 +17,18 @@ from rich.console import Console
 
 from tests.ray.conftest import ROOT, echo_group
 from tests.ray.echo_role import EchoRole
+from verl_like.context import current
 from verl_like.controller import node_watchdogs, ray_calls
-from verl_like.controller.errors import INTERRUPT, Interrupted, OutOfGrace, StageTimeout, WorkerError
+from verl_like.controller.errors import Interrupt, Interrupted, OutOfGrace, StageTimeout, WorkerError
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.wait import wait
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.ledger import stage
-from verl_like.telemetry.startup import STARTUP
+from verl_like.telemetry.startup import Startup
 
 ROWS = [[1], [2, 3], [], [4, 5, 6], [7]]
-REACHED = ["each by itself", "by an aggregator", "by aggregators of aggregators"]
+REACHED = ["each by itself", "by an aggregator", pytest.param("by aggregators of aggregators", marks=pytest.mark.slow)]
 
 
 def reached(how: str, *, timeout_s: float = 20) -> WorkerGroup:
@@ -58,11 +60,11 @@ def test_broadcast_reaches_every_rank_and_rank_zero_only_the_first(group: Worker
     assert group.call(EchoRole.first) == [0]
 
 
-def test_workers_yield_to_nobody(group: WorkerGroup) -> None:
+def test_workers_have_the_priority_of_the_driver(group: WorkerGroup) -> None:
     assert group.call(EchoRole.niceness) == [os.getpriority(os.PRIO_PROCESS, 0)] * 2
 
 
-def test_what_prepares_comes_before_the_build_which_alone_tells_what_fails(ray_cluster: None) -> None:
+def test_preparation_comes_before_the_build_and_only_the_build_reports_failures(ray_cluster: None) -> None:
     prepared = WorkerGroup("prepared", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)
     try:
         for what in ("library", "broken"):
@@ -74,12 +76,13 @@ def test_what_prepares_comes_before_the_build_which_alone_tells_what_fails(ray_c
         prepared.shut_down()
 
 
+@pytest.mark.slow
 def test_a_long_build_says_how_far_it_is(ray_cluster: None) -> None:
     out = io.StringIO()
     parts = WorkerGroup("parts", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)
     try:
-        with STARTUP.shown(Console(file=out, force_terminal=True, width=100, color_system=None), is_live=True):
-            STARTUP.now("loading models")
+        with current(Startup).shown(Console(file=out, force_terminal=True, width=100, color_system=None), is_live=True):
+            current(Startup).now("loading models")
             parts.build("tests.ray.echo_role:build_in_parts", lambda rank: (rank, 6.0), timeout_s=60)
             parts.wait_built(timeout_s=60)
     finally:
@@ -110,7 +113,7 @@ def test_a_column_has_one_producer(group: WorkerGroup) -> None:
         group.map_rows(EchoRole.double, batch, parts, adds=frozenset({"doubled"}))
 
 
-def test_a_column_nobody_added_is_named(group: WorkerGroup) -> None:
+def test_a_missing_column_is_named(group: WorkerGroup) -> None:
     with pytest.raises(ValueError, match=r"\['values'\] are not in this batch"):
         prompts().fetch(["values"], timeout_s=5)
 
@@ -125,12 +128,12 @@ def test_stream_delivers_blocks_while_the_ranks_still_work(group: WorkerGroup) -
     assert arrivals[-1] - arrivals[0] > 0.4, "the first block came no earlier than the last"
 
 
-def test_a_failure_in_mid_stream_is_told(group: WorkerGroup) -> None:
+def test_a_failure_in_mid_stream_is_reported(group: WorkerGroup) -> None:
     with pytest.raises(WorkerError, match=r"rank 1(.|\n)*broken in mid-stream"):
         list(group.stream(EchoRole.stream, prompts(), [np.array([0]), np.array([1, 2])], delay_s=0.0, fail=True))
 
 
-def test_the_earliest_failure_is_the_one_told(group: WorkerGroup) -> None:
+def test_the_earliest_failure_is_the_one_reported(group: WorkerGroup) -> None:
     with pytest.raises(WorkerError, match=r"rank 1 on .*(.|\n)*the real reason") as caught:
         group.call(EchoRole.fail_on, 1)
     assert "a peer went away" not in str(caught.value)
@@ -155,6 +158,7 @@ def test_a_dead_worker_is_named_at_once(ray_cluster: None, how: str) -> None:
     group.shut_down()
 
 
+@pytest.mark.slow
 def test_a_dead_aggregator_is_named(ray_cluster: None) -> None:
     group = reached("by an aggregator")
     for branch in group._aggregators:
@@ -164,8 +168,8 @@ def test_a_dead_aggregator_is_named(ray_cluster: None) -> None:
     group.shut_down()
 
 
-@pytest.mark.parametrize(("most", "aggregators"), [(16, 2), (1, 4)])
-def test_nodes_answer_in_the_order_of_ranks_and_join_the_blocks_of_theirs(
+@pytest.mark.parametrize(("most", "aggregators"), [(16, 2), pytest.param(1, 4, marks=pytest.mark.slow)])
+def test_nodes_answer_in_the_order_of_ranks_and_join_the_blocks_of_their_ranks(
     ray_cluster: None, most: int, aggregators: int
 ) -> None:
     group = WorkerGroup("echo", world_size=3, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=20)
@@ -186,66 +190,66 @@ def test_nodes_answer_in_the_order_of_ranks_and_join_the_blocks_of_theirs(
         made = RemoteBatch.from_blocks(streamed, frozenset({"prompt_ids"}), producer="stream")
         rows = made.select(np.argsort(made.facts["group_id"])).fetch(["prompt_ids"], timeout_s=20).ragged("prompt_ids")
         assert [row.tolist() for row in rows] == ROWS
-        reports = [
-            report for found in wait(group.asked_for_reports(), stage="report", timeout_s=20) for report in found
-        ]
+        reports = [report for found in wait(group.request_reports(), stage="report", timeout_s=20) for report in found]
         assert len(reports) == 3 + aggregators
     finally:
         group.shut_down()
 
 
 def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGroup) -> None:
-    INTERRUPT.set()
+    current(Interrupt).set()
     try:
         with pytest.raises(Interrupted):
             group.call(EchoRole.sleep_on, 1, 1.0, interruptible=True)
         group.call(EchoRole.sleep_on, 1, 0.1)
     finally:
-        INTERRUPT.clear()
+        current(Interrupt).clear()
 
 
-def test_a_call_beside_a_step_runs_while_others_do_and_is_booked_to_no_stage(group: WorkerGroup) -> None:
+def test_a_background_call_runs_in_parallel_and_counts_for_no_stage(group: WorkerGroup) -> None:
     with ThreadPoolExecutor() as threads:
-        beside = threads.submit(group.call_beside, EchoRole.wait_for_let_go, stage="checkpoint", check=lambda: None)
-        assert group.call(EchoRole.first) == [0] and not beside.done()
+        call = partial(threads.submit, group.call_in_background, stage="checkpoint", check=lambda: None)
+        waiting = call(EchoRole.wait_for_let_go)
+        assert group.call(EchoRole.first) == [0] and not waiting.done()
         with stage("update_actor"):
             assert group.call(EchoRole.let_go) == ["update_actor"] * 2
-        beside.result(timeout=20)
-        failing = threads.submit(group.call_beside, EchoRole.fail_on_first, stage="checkpoint", check=lambda: None)
-        told = r"stage 'checkpoint' failed: rank 0 on .* failed in EchoRole\.fail_on_first:[\s\S]*the real reason"
-        with pytest.raises(WorkerError, match=told):
+        waiting.result(timeout=20)
+        failing = call(EchoRole.fail_on_first)
+        reported = r"stage 'checkpoint' failed: rank 0 on .* failed in EchoRole\.fail_on_first:[\s\S]*the real reason"
+        with pytest.raises(WorkerError, match=reported):
             failing.result(timeout=20)
 
 
-def test_the_wait_for_a_call_beside_a_step_has_a_deadline_can_be_given_up_and_sees_deaths(ray_cluster: None) -> None:
+@pytest.mark.slow
+def test_the_wait_for_a_background_call_has_a_deadline_can_be_given_up_and_sees_deaths(ray_cluster: None) -> None:
     def give_up() -> None:
         raise InterruptedError
 
     group = echo_group(timeout_s=1)
     try:
         with pytest.raises(InterruptedError):
-            group.call_beside(EchoRole.wait_for_let_go, stage="checkpoint", check=give_up)
+            group.call_in_background(EchoRole.wait_for_let_go, stage="checkpoint", check=give_up)
         with pytest.raises(
             StageTimeout, match=r"stage 'checkpoint' took longer than 1 s; still waiting for echo rank 0"
         ):
-            group.call_beside(EchoRole.wait_for_let_go, stage="checkpoint", check=lambda: None)
+            group.call_in_background(EchoRole.wait_for_let_go, stage="checkpoint", check=lambda: None)
     finally:
         group.shut_down()
     group = echo_group()
     try:
         with pytest.raises(WorkerError, match=r"stage 'checkpoint' failed: echo rank 0 died"):
-            group.call_beside(EchoRole.die_first, stage="checkpoint", check=lambda: None)
+            group.call_in_background(EchoRole.die_first, stage="checkpoint", check=lambda: None)
     finally:
         group.shut_down()
 
 
 def test_what_may_not_be_abandoned_is_given_up_when_its_share_of_the_grace_is_over(group: WorkerGroup) -> None:
-    INTERRUPT.set(work_s=0.3)
+    current(Interrupt).set(work_s=0.3)
     try:
         with pytest.raises(OutOfGrace, match="'sleep_on' took longer than"):
             group.call(EchoRole.sleep_on, 1, 2.0)
     finally:
-        INTERRUPT.clear()
+        current(Interrupt).clear()
 
 
 def test_warnings_of_workers_reach_the_drivers_log_once_with_their_names(
@@ -260,7 +264,7 @@ def test_warnings_of_workers_reach_the_drivers_log_once_with_their_names(
         ]
 
 
-def test_workers_that_are_asked_for_their_stacks_again_and_again_go_on(group: WorkerGroup) -> None:
+def test_workers_that_are_asked_for_their_stacks_again_and_again_continue(group: WorkerGroup) -> None:
     statuses = group.status(timeout_s=20)
     ended = threading.Event()
 
@@ -285,8 +289,8 @@ def test_what_a_worker_starts_can_be_ended_by_sigterm(group: WorkerGroup) -> Non
     assert group.call(EchoRole.terminated) == [-signal.SIGTERM] * 2
 
 
-def test_a_node_whose_watchdog_does_not_start_is_told_and_left_out(
-    group: WorkerGroup, caplog: pytest.LogCaptureFixture
+def test_a_node_whose_watchdog_does_not_start_is_reported_and_left_out(
+    ray_cluster: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = node_watchdogs.NodeWatchdogProcess.remote("nobody", 5, 60.0)  # 5 is no folder
     watchdogs = {"id": node_watchdogs._WatchdogHandle("node-7", broken)}

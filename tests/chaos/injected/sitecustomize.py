@@ -1,8 +1,8 @@
-"""Faults from inside: Python loads this file in every process of a run that has this folder on its PYTHONPATH.
+"""Inject faults from inside: Python loads this file in every process of a run with this folder on its PYTHONPATH.
 
-The product knows nothing of it. ``VERL_LIKE_CHAOS`` names one fault, as ``process stage visit fault``: the process as
+verl_like does not depend on it. ``VERL_LIKE_CHAOS`` names one fault, as ``process stage visit fault``: the process as
 messages name it, with ``_`` for a space, the stage, the visit to that stage (from 1), and one of :data:`FAULTS`. It is
-done once in a run: a file in ``VERL_LIKE_CHAOS_FOLDER`` says that it has been.
+injected once in a run: a file in ``VERL_LIKE_CHAOS_FOLDER`` records that.
 """
 
 import importlib.abc
@@ -45,7 +45,7 @@ def _exit():
 
 
 def _allocate():
-    """Take memory until a limit that this process sets itself, so that the machine survives."""
+    """Allocate memory up to a limit that this process sets, so that the machine survives."""
     import resource
 
     with open("/proc/self/statm") as statm:
@@ -61,13 +61,13 @@ def _stop():
 
 
 def _wait():
-    """Hold the run in its middle, until what is done to it from outside is done."""
+    """Hold the run in its middle until the fault from outside has been injected."""
     while not os.path.exists(os.path.join(os.environ["VERL_LIKE_CHAOS_FOLDER"], "go")):
         time.sleep(0.02)
 
 
 def _others(word, signum):
-    """Send a signal to the processes below this one that have a word in their command lines."""
+    """Send a signal to the descendants of this process that have a word in their command lines."""
     import psutil
 
     for process in psutil.Process().children(recursive=True):
@@ -93,12 +93,12 @@ FAULTS = {
 
 
 def _inject(ledger):
-    """Have the fault done when its stage is entered for the so-manieth time."""
+    """Inject the fault when its stage is entered for the given number of times."""
     process, stage, visit, fault = os.environ["VERL_LIKE_CHAOS"].split()
     enter, visits = ledger.Ledger.enter, [0]
 
-    def entering(self, name, *whom):
-        entered = enter(self, name, *whom)
+    def entering(self, name, *arguments):
+        entered = enter(self, name, *arguments)
         if name == stage and _is_me(process, ledger):
             visits[0] += 1
             if visits[0] == int(visit) and _first_time():
@@ -109,7 +109,7 @@ def _inject(ledger):
 
 
 def _is_me(process, ledger):
-    return ledger.HEARTBEAT.who.replace(" ", "_") == process
+    return ledger.current(ledger.Heartbeat).who.replace(" ", "_") == process
 
 
 def _first_time():
