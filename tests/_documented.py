@@ -25,7 +25,7 @@ class Command:
 
 
 def commands(root: Path) -> list[Command]:
-    """All commands in order, each text once; the rows of the table of overrides behind ``train`` and the recipe."""
+    """Return all commands in sequence, each text once; table rows of overrides follow ``train`` and the recipe."""
     found: dict[str, Command] = {}
     for page in pages(root):
         name = str(page.relative_to(root))

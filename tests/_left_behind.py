@@ -1,4 +1,4 @@
-"""What a run leaves on the machine: processes and names in shared memory."""
+"""Leftovers of a run on the machine: processes and names in shared memory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Model families: a small one of each on the real stack, and the page that tells what came of it."""
+"""Model families: a small model of each family, run on the real stack, and the page with the results."""

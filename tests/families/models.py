@@ -1,4 +1,4 @@
-"""Small models of the families, with random weights and the recipe's tokenizer."""
+"""Small models of all families, with random weights and the recipe's tokenizer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHAPE: dict[str, Any] = {
     "num_key_value_heads": 1,
     "max_position_embeddings": 64,
     "bos_token_id": None,
-    "initializer_range": 0.2,  # else all tokens are about as likely, and mistakes too small to be seen
+    "initializer_range": 0.2,  # a smaller range makes all tokens almost equally likely, which hides errors
 }
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -47,9 +47,9 @@ LLAMA3_ROPE = {
 class Family:
     """
     Args:
-        config: of the small model, from what all have.
-        models: hub names of its models.
-        peculiar: what it has that others have not.
+        config: makes the small model's config from the arguments that all families share.
+        models: hub names of the family's models.
+        peculiar: how its architecture differs from the others.
         overrides: options that it needs.
     """
 
@@ -59,7 +59,7 @@ class Family:
     overrides: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
-        """A folder with config, random weights and tokenizer."""
+        """Write config, random weights and tokenizer into a folder."""
         tokenizer = character_tokenizer()
         config = self.config(
             **SHAPE,
@@ -81,47 +81,47 @@ FAMILIES: dict[str, Family] = {
     "Qwen2.5": Family(
         config=_made(Qwen2Config, tie_word_embeddings=True),
         models="Qwen/Qwen2.5-0.5B to 72B, and Qwen2.5-Math",
-        peculiar="biases of queries, keys and values",
+        peculiar="biases in the query, key and value projections",
     ),
     "Qwen3": Family(
         config=_made(Qwen3Config, head_dim=32, tie_word_embeddings=True),
         models="Qwen/Qwen3-0.6B to 32B",
-        peculiar="norms of queries and keys",
+        peculiar="normalised queries and keys",
     ),
     "Qwen3-MoE": Family(
         config=_made(Qwen3MoeConfig, head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64),
         models="Qwen/Qwen3-30B-A3B, Qwen3-235B-A22B",
-        peculiar="experts, of which each token takes some",
+        peculiar="mixture of experts",
     ),
     "Llama 3": Family(
         config=_made(LlamaConfig, rope_parameters=LLAMA3_ROPE),
         models="meta-llama/Llama-3.1-8B to 70B, Llama-3.2-1B and 3B",
-        peculiar="stretched rotations",
+        peculiar="scaled rotary embeddings",
     ),
     "Mistral": Family(
         config=_made(MistralConfig, sliding_window=4, head_dim=32),
         models="mistralai/Mistral-7B, Ministral-8B",
-        peculiar="sliding windows",
+        peculiar="sliding-window attention",
     ),
     "Gemma 2": Family(
         config=_made(Gemma2Config, head_dim=32, query_pre_attn_scalar=32, sliding_window=4),
         models="google/gemma-2-2b to 27b",
-        peculiar="soft caps of attention and of logits; windows in every other layer",
+        peculiar="soft-capped attention scores and logits; sliding windows in every other layer",
         overrides=("model.remove_padding=false",),
     ),
     "Gemma 3": Family(
         config=_made(Gemma3TextConfig, head_dim=32, query_pre_attn_scalar=32, sliding_window=4),
         models="google/gemma-3-1b (text)",
-        peculiar="windows in five of six layers, two rotations, norms of queries and keys",
+        peculiar="sliding windows in five of six layers, two rotary embeddings, normalised queries and keys",
     ),
     "Phi 3": Family(
         config=_made(Phi3Config),
         models="microsoft/Phi-3-mini to medium, Phi-3.5-mini",
-        peculiar="one product for queries, keys and values",
+        peculiar="a fused projection for queries, keys and values",
     ),
     "Phi 4": Family(
         config=_made(Phi3Config, partial_rotary_factor=0.75, tie_word_embeddings=True),
         models="microsoft/phi-4, Phi-4-mini",
-        peculiar="the same, of which a part is rotated",
+        peculiar="as Phi 3, with partial rotary embeddings",
     ),
 }

@@ -56,7 +56,7 @@ def ours(
 @pytest.mark.parametrize("normalize", [False, True])
 def test_weights_equal_verls(seed: int, level: str, mode: str, normalize: bool) -> None:
     old, rollout, mask = rows(seed)
-    theirs, metrics = verl.compute_rollout_correction_weights(
+    peer, metrics = verl.compute_rollout_correction_weights(
         old - rollout,
         mask.float(),
         rollout_is=level,
@@ -65,7 +65,7 @@ def test_weights_equal_verls(seed: int, level: str, mode: str, normalize: bool) 
     )
     config = CorrectionConfig(level=level, mode=mode, batch_normalize=normalize)
     weights, _, found = ours(old, rollout, mask, config)
-    torch.testing.assert_close(weights, theirs, rtol=TOLERANCE, atol=TOLERANCE)
+    torch.testing.assert_close(weights, peer, rtol=TOLERANCE, atol=TOLERANCE)
     assert found["correction_ess_frac"] == pytest.approx(metrics["rollout_is_eff_sample_size"], abs=TOLERANCE)
     if normalize:
         mean = weight_sums(old, rollout, mask, config).mean
@@ -90,12 +90,12 @@ def test_rejection_equals_verls_with_reciprocal_bounds(seed: int, rejection: str
     """
     old, rollout, mask = rows(seed)
     lower, upper = (0.8, 1.1) if rejection == "geometric" else (0.6, 1.4)
-    theirs, metrics = verl.compute_rollout_rejection_mask(
+    peer, metrics = verl.compute_rollout_rejection_mask(
         old - rollout, mask.float(), rollout_rs=name, rollout_rs_threshold=f"{1 / upper}_{1 / lower}"
     )
     config = CorrectionConfig(level="off", rejection=rejection, rejection_lower=lower, rejection_upper=upper)
     _, kept, found = ours(old, rollout, mask, config)
-    assert torch.equal(kept, theirs.bool())
+    assert torch.equal(kept, peer.bool())
     assert 0 < kept.sum() < mask.sum(), "a case in which nothing or everything is rejected proves little"
     assert found["correction_rejected_frac"] == pytest.approx(metrics["rollout_rs_masked_fraction"], abs=TOLERANCE)
 
@@ -113,11 +113,10 @@ THEIR_NAMES = {
 @pytest.mark.parametrize("seed", SEEDS)
 def test_gap_metrics_equal_verls(seed: int) -> None:
     old, rollout, mask = rows(seed)
-    theirs = verl.compute_offpolicy_metrics(old, rollout, mask.float())
+    peer = verl.compute_offpolicy_metrics(old, rollout, mask.float())
     found = ours(old, rollout, mask, CorrectionConfig())[2]
     assert {name: found[name] for name in THEIR_NAMES} == {
-        name: pytest.approx(theirs[their_name], rel=TOLERANCE, abs=TOLERANCE)
-        for name, their_name in THEIR_NAMES.items()
+        name: pytest.approx(peer[their_name], rel=TOLERANCE, abs=TOLERANCE) for name, their_name in THEIR_NAMES.items()
     }
 
 
@@ -130,34 +129,34 @@ def test_a_failed_sample_is_no_sequence_for_us() -> None:
     """
     old, rollout, mask = rows(0)
     mask[:4] = False
-    theirs = verl.compute_offpolicy_metrics(old, rollout, mask.float())["log_ppl_abs_diff"]
+    peer = verl.compute_offpolicy_metrics(old, rollout, mask.float())["log_ppl_abs_diff"]
     found = ours(old, rollout, mask, CorrectionConfig())[2]["correction_log_ppl_gap_abs_mean"]
-    assert found == pytest.approx(2 * theirs, rel=TOLERANCE)
+    assert found == pytest.approx(2 * peer, rel=TOLERANCE)
     assert found == pytest.approx(
         ours(old[4:], rollout[4:], mask[4:], CorrectionConfig())[2]["correction_log_ppl_gap_abs_mean"]
     )
 
 
 def test_a_token_far_out_leaves_our_k3_finite() -> None:
-    """verl's k3 overflows float32 above 88 nats and its chart has a hole; ours goes on as the tangent at 20."""
+    """verl's k3 overflows float32 above 88 nats and its chart has a gap; ours continues as the tangent at 20."""
     old, rollout, mask = torch.full((1, 2), 0.0), torch.full((1, 2), -100.0), torch.ones(1, 2, dtype=torch.bool)
     assert math.isinf(verl.compute_offpolicy_metrics(old, rollout, mask.float())["k3_kl"])
     assert math.isfinite(ours(old, rollout, mask, CorrectionConfig())[2]["correction_kl_k3"])
 
 
-def test_rejection_of_a_sequence_looks_at_the_ratio_that_weighs_it() -> None:
+def test_rejection_of_a_sequence_checks_the_ratio_that_weighs_it() -> None:
     """verl clamps each token to 20 nats before its rejection sums them, but not before its weight does: two answers
     about one response.
     """
     old, rollout = torch.tensor([[30.0, -30.0]]), torch.tensor([[0.0, -5.0]])
     mask = torch.ones(1, 2, dtype=torch.bool)
-    theirs, _ = verl.compute_rollout_rejection_mask(
+    peer, _ = verl.compute_rollout_rejection_mask(
         old - rollout, mask.float(), rollout_rs="seq_sum_k1", rollout_rs_threshold="0.5_2.0"
     )
     weight, _ = verl.compute_rollout_correction_weights(
         old - rollout, mask.float(), rollout_is="sequence", rollout_is_threshold=1e9
     )
-    assert theirs.all() and float(weight[0, 0]) == pytest.approx(math.exp(5), rel=1e-4)
+    assert peer.all() and float(weight[0, 0]) == pytest.approx(math.exp(5), rel=1e-4)
     assert not ours(old, rollout, mask, CorrectionConfig(level="sequence", rejection="sequence"))[1].any()
 
 
@@ -166,9 +165,9 @@ def test_a_veto_is_verls_maximum_per_response_on_one_side() -> None:
     that the trainer holds for nearly impossible (the other direction is what truncation is for)."""
     log_ratio = torch.tensor([[0.0, -10.0], [0.0, 10.0], [0.0, 0.0]])
     mask = torch.ones(3, 2, dtype=torch.bool)
-    theirs, _ = verl.compute_rollout_rejection_mask(
+    peer, _ = verl.compute_rollout_rejection_mask(
         log_ratio, mask.float(), rollout_rs="seq_max_k2", rollout_rs_threshold=0.5 * math.log(1e-4) ** 2
     )
     kept = ours(log_ratio, torch.zeros_like(log_ratio), mask, CorrectionConfig(veto_threshold=1e-4))[1]
-    assert theirs.bool().any(-1).tolist() == [False, False, True]
+    assert peer.bool().any(-1).tolist() == [False, False, True]
     assert kept.any(-1).tolist() == [False, True, True]

@@ -1,4 +1,4 @@
-"""Our DataProto beside verl 0.9.1's: the same calls on the same rows, and the page that says what differs."""
+"""Compare our DataProto with verl 0.9.1's: the same calls on the same rows, and the page of differences."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from verl_like.protocol import DataProto, Ragged, fold_batch_dim, unfold_batch_d
 PEERS = Path(__file__).parents[2] / ".peers"
 if PEERS.is_dir() and str(PEERS) not in sys.path:
     sys.path.append(str(PEERS))
-theirs = pytest.importorskip("verl.protocol", reason="verl 0.9.1 is not installed: make peers")
+peer = pytest.importorskip("verl.protocol", reason="verl 0.9.1 is not installed: make peers")
 tensordict = pytest.importorskip("tensordict", reason="tensordict is not installed: make peers")
 
 
 def of_verl() -> Any:
-    return theirs.DataProto.from_dict(
+    return peer.DataProto.from_dict(
         tensors={"grid": torch.arange(8.0).reshape(4, 2), "score": torch.arange(4)},
         non_tensors={"uid": np.array(list("abcd"), object), "chat": np.array([[{"role": "user"}]] * 4, object)[:, 0]},
         meta_info={"step": 7, "names": ["x"]},
@@ -40,19 +40,19 @@ def ours() -> DataProto:
     )
 
 
-def same_rows(mine: DataProto, other: Any) -> None:
+def same_rows(own: DataProto, other: Any) -> None:
     """Both tables hold the same columns, row by row, and the same facts."""
-    assert len(mine) == len(other) and list(mine.batch) == list(other.batch.keys())
-    assert list(mine.non_tensor_batch) == list(other.non_tensor_batch) and mine.meta_info == other.meta_info
-    assert all(torch.equal(torch.as_tensor(mine.batch[name]), other.batch[name]) for name in mine.batch)
-    assert all(mine.non_tensor_batch[name] == list(other.non_tensor_batch[name]) for name in mine.non_tensor_batch)
+    assert len(own) == len(other) and list(own.batch) == list(other.batch.keys())
+    assert list(own.non_tensor_batch) == list(other.non_tensor_batch) and own.meta_info == other.meta_info
+    assert all(torch.equal(torch.as_tensor(own.batch[name]), other.batch[name]) for name in own.batch)
+    assert all(own.non_tensor_batch[name] == list(other.non_tensor_batch[name]) for name in own.non_tensor_batch)
 
 
 # --- TensorDicts
 
 
 def test_a_tensordict_of_ours_is_a_table_of_verls_and_back() -> None:
-    same_rows(ours(), theirs.DataProto.from_tensordict(ours().to_tensordict()))
+    same_rows(ours(), peer.DataProto.from_tensordict(ours().to_tensordict()))
     assert DataProto.from_tensordict(of_verl().to_tensordict()) == ours()
 
 
@@ -112,7 +112,7 @@ def test_rows_are_counted_alike() -> None:
     nothing, facts = {}, {"step": 7}
     uid = {"uid": np.array(["a", "b"], object)}
     for kwargs in ({"meta_info": facts}, {"non_tensor_batch": uid}, {"batch": None, "non_tensor_batch": nothing}):
-        assert len(DataProto(**kwargs)) == len(theirs.DataProto(**kwargs))
+        assert len(DataProto(**kwargs)) == len(peer.DataProto(**kwargs))
     for make in (ours, of_verl):
         t = make()
         popped = t.pop(["grid", "score"], ["uid", "chat"])
@@ -122,12 +122,12 @@ def test_rows_are_counted_alike() -> None:
 
 
 def test_rows_are_folded_and_unfolded_alike() -> None:
-    mine, other = fold_batch_dim(ours(), 2), theirs.fold_batch_dim(of_verl(), 2)
-    assert len(mine) == len(other) == 2
-    assert all(torch.equal(torch.as_tensor(mine.batch[name]), other.batch[name]) for name in mine.batch)
-    for name in mine.non_tensor_batch:
-        assert mine.non_tensor_batch[name] == other.non_tensor_batch[name].tolist()
-    same_rows(unfold_batch_dim(mine), theirs.unfold_batch_dim(other))
+    own, other = fold_batch_dim(ours(), 2), peer.fold_batch_dim(of_verl(), 2)
+    assert len(own) == len(other) == 2
+    assert all(torch.equal(torch.as_tensor(own.batch[name]), other.batch[name]) for name in own.batch)
+    for name in own.non_tensor_batch:
+        assert own.non_tensor_batch[name] == other.non_tensor_batch[name].tolist()
+    same_rows(unfold_batch_dim(own), peer.unfold_batch_dim(other))
 
 
 CALLS = {
@@ -151,13 +151,13 @@ CALLS = {
 
 @pytest.mark.parametrize("call", list(CALLS))
 def test_a_call_makes_the_same_rows(call: str) -> None:
-    mine, other = CALLS[call](ours()), CALLS[call](of_verl())
-    assert set(mine.batch) == set(other.batch.keys()) and mine.meta_info == other.meta_info
-    same_rows(mine.select(sorted(mine.batch)), other.select(sorted(other.batch.keys())))
+    own, other = CALLS[call](ours()), CALLS[call](of_verl())
+    assert set(own.batch) == set(other.batch.keys()) and own.meta_info == other.meta_info
+    same_rows(own.select(sorted(own.batch)), other.select(sorted(other.batch.keys())))
 
 
 # --- the page
 
 
 def test_the_page_names_each_public_name_of_verls_class() -> None:
-    assert set(verdicts()) == public(theirs.DataProto)
+    assert set(verdicts()) == public(peer.DataProto)

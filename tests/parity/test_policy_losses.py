@@ -1,5 +1,5 @@
-"""Policy losses and KL beside verl 0.9.1 and TRL 1.16: equal to 1e-5 in value and gradient, or the difference and why
-ours is right.
+"""Compare policy losses and KL with verl 0.9.1 and TRL 1.16: equal to 1e-5 in value and gradient, or the difference
+and why ours is right.
 
 ``make peers`` installs them; without, the tests are skipped.
 """
@@ -153,7 +153,7 @@ def test_token_losses_equal_verl(verl: Any, name: str, mode: str, weights: bool)
 
 
 def test_sapo_equals_verl_under_its_only_aggregation(verl: Any) -> None:
-    """verl's sapo takes seq-mean-token-mean whatever loss_agg_mode says; ours takes what it is told."""
+    """verl's sapo uses seq-mean-token-mean whatever loss_agg_mode is; ours uses the configured one."""
     for seed in range(5):
         inputs = batch(seed, weights=True)
         asked_for_sum = verls(verl, "sapo", inputs, "token-sum")
@@ -214,10 +214,10 @@ def test_gmpo_weighs_a_response_with_a_rejected_token_by_what_is_left(verl: Any)
     config = replace(CONFIG, loss_aggregation="seq-mean-token-mean")
     plain = ours("gmpo", inputs, config)[1]
     found = ours("gmpo", replace(inputs, weights=weights), config)[1]
-    theirs = verls(verl, "gmpo", replace(inputs, weights=weights), "token-mean")[1]
+    peer = verls(verl, "gmpo", replace(inputs, weights=weights), "token-mean")[1]
     assert torch.allclose(found[0], plain[0] * 6 / 7, rtol=1e-5)
-    assert torch.allclose(theirs[0], plain[0] * 1e-10 ** (1 / 7), rtol=1e-4)
-    assert_equal((0.0, found[1:]), (0.0, theirs[1:]))
+    assert torch.allclose(peer[0], plain[0] * 1e-10 ** (1 / 7), rtol=1e-4)
+    assert_equal((0.0, found[1:]), (0.0, peer[1:]))
 
 
 def test_an_empty_row_does_not_dilute_gmpo(verl: Any) -> None:
@@ -228,8 +228,8 @@ def test_an_empty_row_does_not_dilute_gmpo(verl: Any) -> None:
     totals = BatchTotals(num_tokens=float(mask.sum()), num_sequences=4.0, max_response_tokens=WIDTH)
     inputs = replace(inputs, response_mask=mask, totals=totals)
     found = ours("gmpo", inputs, replace(CONFIG, loss_aggregation="seq-mean-token-mean"))
-    theirs = verls(verl, "gmpo", inputs, "token-mean")
-    assert_equal(found, (theirs[0] * 5 / 4, theirs[1] * 5 / 4))
+    peer = verls(verl, "gmpo", inputs, "token-mean")
+    assert_equal(found, (peer[0] * 5 / 4, peer[1] * 5 / 4))
 
 
 @pytest.mark.parametrize("num_chosen", [1, 5, 22])
@@ -260,8 +260,8 @@ def test_kl_cov_of_two_micro_batches_is_that_of_one_here_and_not_in_verl(verl: A
     assert sum(ours("kl_cov", half, config)[0] for half in halves) == pytest.approx(
         ours("kl_cov", inputs, config)[0], rel=1e-6
     )
-    theirs = [verls(verl, "kl_cov", part, "token-sum", kl_cov_ratio=0.1)[0] for part in (inputs, *halves)]
-    assert abs(theirs[1] + theirs[2] - theirs[0]) > 1e-2
+    peer = [verls(verl, "kl_cov", part, "token-sum", kl_cov_ratio=0.1)[0] for part in (inputs, *halves)]
+    assert abs(peer[1] + peer[2] - peer[0]) > 1e-2
 
 
 def test_clip_cov_is_what_verl_draws_at_random_in_the_mean(verl: Any) -> None:
@@ -325,19 +325,19 @@ def test_k3_far_out_keeps_a_gradient_that_verl_loses(verl: Any) -> None:
     finite.
     """
     log_probs, ref = torch.tensor([-3.0, -80.0]), torch.zeros(2)
-    theirs = differentiated(lambda x: verl.kl_penalty(x, ref, "k3").sum(), log_probs)[1]
+    peer = differentiated(lambda x: verl.kl_penalty(x, ref, "k3").sum(), log_probs)[1]
     found = differentiated(lambda x: kl(x, ref, "k3").sum(), log_probs)[1]
-    assert theirs.tolist() == [0.0, 0.0]
+    assert peer.tolist() == [0.0, 0.0]
     assert float(found[0]) == pytest.approx(1 - math.exp(3.0)) and float(found[1]) < -1e8 and found.isfinite().all()
 
 
 def test_adaptive_kl_equals_verl(verl: Any) -> None:
-    theirs = verl.AdaptiveKLController(init_kl_coef=0.2, target_kl=6.0, horizon=10_000)
+    peer = verl.AdaptiveKLController(init_kl_coef=0.2, target_kl=6.0, horizon=10_000)
     controller = AdaptiveKl(coef=0.2, target=6.0, horizon=10_000)
     for measured in (3.0, 6.5, 40.0, 0.0, 6.0, 7.1):
-        theirs.update(current_kl=measured, n_steps=512)
+        peer.update(current_kl=measured, n_steps=512)
         controller = controller.updated(measured, num_responses=512)
-        assert controller.coef == pytest.approx(float(theirs.value), rel=1e-12)
+        assert controller.coef == pytest.approx(float(peer.value), rel=1e-12)
 
 
 # ---- TRL
@@ -423,9 +423,9 @@ TRL_TWINS = {
 
 @pytest.mark.parametrize("twin", sorted(TRL_TWINS))
 def test_losses_equal_trl(trl: Any, twin: str) -> None:
-    name, changes, theirs = TRL_TWINS[twin]
+    name, changes, peer = TRL_TWINS[twin]
     for seed in range(5):
         inputs = batch(seed, equal_in_row=True, spread=0.8)
         # TRL takes the advantage from the row's first column.
         assert inputs.response_mask[:, 0].all()
-        assert_equal(ours(name, inputs, replace(CONFIG, **changes)), trls(trl, inputs, **theirs))
+        assert_equal(ours(name, inputs, replace(CONFIG, **changes)), trls(trl, inputs, **peer))

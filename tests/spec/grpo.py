@@ -17,7 +17,7 @@ One step of either algorithm:
 Training is ``grpo_step(actor, reference, rollout(actor.model, prompts, ...))`` again and again.
 
 Shapes: T tokens of a response, V vocabulary, H hidden. A batch is a list of responses, ordered by group, and what
-belongs to the tokens of a response is a tensor [T] of its own. Log-probs, entropy and KL are in nats.
+belongs to the tokens of a response is a separate tensor [T]. Log-probs, entropy and KL are in nats.
 """
 
 from __future__ import annotations
@@ -160,9 +160,9 @@ def gae(responses: Sequence[Response], s: Settings) -> None:
 
 
 def policy_loss(policy: nn.Module, batch: Sequence[Response], s: Settings) -> Tensor:
-    """The clipped surrogate, less entropy (1707.06347, equations 7 and 9), plus KL (2402.03300, equation 3).
+    """Return the clipped surrogate, less entropy (1707.06347, equations 7 and 9), plus KL (2402.03300, equation 3).
 
-    With rho = pi / pi_old a token loses max(-A rho, -A clip(rho)): past the clip there is nothing to win, and no
+    With rho = pi / pi_old the loss of a token is max(-A rho, -A clip(rho)): beyond the clip it is constant, with no
     gradient. The KL is estimated by exp(-d) - 1 + d with d = log pi - log pi_ref, never negative (2402.03300,
     equation 4).
     """
@@ -225,7 +225,7 @@ class Learner:
 
 def grpo_step(actor: Learner, reference: nn.Module, responses: Sequence[Response]) -> Report:
     """Group Relative Policy Optimisation (2402.03300, algorithm 1): a response is compared with its siblings."""
-    look_back(actor.model, reference, responses, actor.settings)
+    window(actor.model, reference, responses, actor.settings)
     grpo_advantages(responses)
     return actor.learn(responses, policy_loss)
 
@@ -234,7 +234,7 @@ def ppo_step(
     actor: Learner, critic: Learner, reference: nn.Module, responses: Sequence[Response]
 ) -> tuple[Report, Report]:
     """Proximal Policy Optimisation (1707.06347, algorithm 1): a token is compared with what the critic expected."""
-    look_back(actor.model, reference, responses, actor.settings)
+    window(actor.model, reference, responses, actor.settings)
     with torch.no_grad():
         for r in responses:
             r.old_values = critic.model(r)
@@ -243,7 +243,7 @@ def ppo_step(
 
 
 @torch.no_grad()
-def look_back(policy: nn.Module, reference: nn.Module, responses: Sequence[Response], s: Settings) -> None:
+def window(policy: nn.Module, reference: nn.Module, responses: Sequence[Response], s: Settings) -> None:
     """Note how likely each token was to the policy that wrote it, before the updates, and to the reference."""
     for r in responses:
         r.old_log_probs, _ = log_probs_and_entropy(policy, r, s.temperature)

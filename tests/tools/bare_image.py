@@ -1,7 +1,7 @@
-"""Builds and runs an image without Docker: a Dockerfile's own instructions, carried out by chroot in a bare Debian.
+"""Build and run an image without Docker: execute a Dockerfile's instructions by chroot in a bare Debian.
 
-It needs root, ``debootstrap`` and util-linux. Every command has its own mount and process namespace, as in a
-container: when its first process ends, its mounts and all its processes end with it.
+Needs root, ``debootstrap`` and util-linux. Every command has its own mount and process namespace, as in a container:
+when its first process ends, its mounts and all its processes end with it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ exec "$@"
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A folder of the host that stands for a volume."""
+    """A folder of the host, used as a volume."""
 
     source: Path
     target: str
@@ -60,27 +60,27 @@ class BareImage:
     """A folder with the files of an image, and the image's configuration.
 
     Args:
-        root: the folder; new, or empty.
-        tell: is told each instruction before it is carried out.
+        root: the folder; new or empty.
+        log: called with each instruction before it is executed.
     """
 
     root: Path
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     image: Image = field(default_factory=Image)
 
     def build(self, dockerfile: Path, folder: Path, *, target: str, arguments: Mapping[str, str]) -> None:
         """Do the same as ``docker build -f DOCKERFILE --target TARGET FOLDER``.
 
         Raises:
-            ValueError: this cannot be carried out here.
+            ValueError: this cannot be executed here.
             subprocess.CalledProcessError: a RUN failed.
         """
         base, instructions = chain(parse(dockerfile.read_text()), target)
         ignored = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text().split()
         self._debootstrap(base)
-        environment, mounts = carried(self.root)
+        environment, mounts = network_settings(self.root)
         for instruction in instructions:
-            self.tell(f"line {instruction.line}: {instruction}")
+            self.log(f"line {instruction.line}: {instruction}")
             if instruction.word == "FROM":
                 self.image.arguments = {}
             elif instruction.word == "RUN":
@@ -103,7 +103,7 @@ class BareImage:
         mounts: list[Mount] | None = None,
         shm_size: str = "64m",
     ) -> list[str]:
-        """Return the command line that runs ``words`` inside; 64 MiB of /dev/shm is what Docker gives."""
+        """Return the command line that runs ``words`` in the image; /dev/shm has 64 MiB by default, as in Docker."""
         values = self.image.environment if environment is None else environment
         user = user or self.image.user
         uid, gid, home = self._account(user)
@@ -122,7 +122,7 @@ class BareImage:
         return self.root / inside.lstrip("/")
 
     def volume(self, source: Path, target: str, mode: str = "rw") -> Mount:
-        """A new volume, which begins with the owner and mode of the image's folder at ``target``."""
+        """Create a volume with the owner and mode of the image's folder at ``target``."""
         if not source.exists():
             source.mkdir(parents=True)
             there = self.path(target).stat()
@@ -131,7 +131,7 @@ class BareImage:
         return Mount(source, target, mode)
 
     def remove(self) -> None:
-        """Remove the files; refuses where something is mounted among them, which would be removed too."""
+        """Remove the files; fail if something is mounted below them, because its files would be removed too."""
         assert f" {self.root}/" not in Path("/proc/self/mountinfo").read_text(), f"something is mounted in {self.root}"
         subprocess.run(["rm", "-rf", "--one-file-system", str(self.root)], check=True)
 
@@ -139,9 +139,9 @@ class BareImage:
         match = re.fullmatch(r"debian:(\w+)-slim", base)
         if match is None:
             raise ValueError(f"found FROM {base}, expected debian:SUITE-slim, which debootstrap can make here.")
-        self.tell(f"debootstrap {match[1]}, for {base}")
+        self.log(f"debootstrap {match[1]}, for {base}")
         words = ["debootstrap", "--variant=minbase", match[1], str(self.root), f"{MIRROR}/debian"]
-        # It mounts /proc and /sys in there, which end with the namespace.
+        # debootstrap mounts /proc and /sys there; the mounts end with the namespace.
         subprocess.run(
             ["unshare", "--mount", "--", *words], check=True, timeout=BUILD_TIMEOUT_S, stdout=subprocess.DEVNULL
         )
@@ -159,15 +159,15 @@ class BareImage:
             for file in below:
                 is_renamed = file == Path(source) and not target.endswith(("/", "."))
                 inside = file.name if file == Path(source) else file.relative_to(source)
-                place = into if is_renamed else into / inside
-                made = [parent for parent in place.parents if not parent.exists()]
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(folder / file, place, follow_symlinks=False)
-                for new in (*made, place):
+                copy = into if is_renamed else into / inside
+                made = [parent for parent in copy.parents if not parent.exists()]
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(folder / file, copy, follow_symlinks=False)
+                for new in (*made, copy):
                     os.chown(new, uid, gid, follow_symlinks=False)
 
     def _account(self, user: str) -> tuple[int, int, str]:
-        """(uid, gid, home) of ``NAME``, ``UID``, ``NAME:GROUP`` or ``UID:GID``, by the image's own list of users."""
+        """Return (uid, gid, home) of ``NAME``, ``UID``, ``NAME:GROUP`` or ``UID:GID``, from the image's /etc/passwd."""
         name, _, group = user.partition(":")
         lines = [line.split(":") for line in self.path("/etc/passwd").read_text().splitlines()]
         known = {line[0]: line for line in lines} | {line[2]: line for line in lines}
@@ -181,18 +181,18 @@ class BareImage:
 
 @contextmanager
 def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of ``BareImage.command`` while it runs; at the end its namespace is gone, with all processes in it."""
+    """Start a command of ``BareImage.command``; at the end, kill its namespace with all processes in it."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
         try:
             yield process
         finally:
             if process.poll() is None:
-                # unshare's own --kill-child ends with the change of user: the kernel forgets the signal there.
+                # unshare's --kill-child does not survive the change of user: the kernel then clears that signal.
                 os.kill(first_process(process), signal.SIGKILL)
 
 
 def first_process(process: subprocess.Popen[bytes]) -> int:
-    """Process 1 of the namespace of a running command, by its id on the host; it is unshare's only child."""
+    """Return the host's id of process 1 in the namespace of a running command; it is unshare's only child."""
     (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return int(child)
 
@@ -209,10 +209,10 @@ def run(command: list[str], *, timeout_s: float) -> None:
         raise subprocess.CalledProcessError(status, command[-3:])
 
 
-def carried(root: Path) -> tuple[dict[str, str], list[Mount]]:
-    """Return variables and mounts with which the inside reaches the network and pip's indexes as the host does.
+def network_settings(root: Path) -> tuple[dict[str, str], list[Mount]]:
+    """Return variables and mounts with which the image reaches the network and pip's indexes as the host does.
 
-    Docker carries names of hosts in too; how pip is configured here belongs to the host, not to the image.
+    Docker copies /etc/hosts and /etc/resolv.conf too; pip's configuration belongs to the host, not to the image.
     """
     for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf"):
         if Path(name).exists():
@@ -224,7 +224,7 @@ def carried(root: Path) -> tuple[dict[str, str], list[Mount]]:
         variables |= {"PIP_CERT": CERTIFICATES, "SSL_CERT_FILE": CERTIFICATES}
     settings = Path("/etc/pip.conf").read_text() if Path("/etc/pip.conf").is_file() else ""
     words = " ".join([settings, *variables.values()]).split()
-    places = {Path(urlparse(word).path) for word in words if word.startswith(("/", "file:///"))}
-    # An index of files has its pages in one folder and the files themselves in a folder next to it.
-    folders = {place.parent if place.name == "simple" else place for place in places}
+    paths = {Path(urlparse(word).path) for word in words if word.startswith(("/", "file:///"))}
+    # A local index has its pages in the folder `simple` and the packages in a folder next to it.
+    folders = {path.parent if path.name == "simple" else path for path in paths}
     return variables, [Mount(folder, str(folder), "ro") for folder in sorted(folders) if folder.is_dir()]

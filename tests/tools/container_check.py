@@ -1,8 +1,7 @@
-"""``make container-check``: the image of docker/Dockerfile's target cpu, and the services of docker/compose.yaml, tried
-in a bare Debian.
+"""``make container-check``: build docker/Dockerfile's target cpu and run the services of docker/compose.yaml.
 
-It builds the image and runs its commands in the way of ``tests/tools/bare_image.py``, without Docker; it needs root,
-debootstrap, 5 GiB of disk and about eight minutes. Options: --folder, where all of it is put.
+Needs no Docker: ``tests/tools/bare_image.py`` builds the image in a bare Debian and runs its commands. Needs root,
+debootstrap, 5 GiB of disk and about eight minutes. Option: --folder, for all files.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from tests.tools.dockerfile import seconds
 ROOT = Path(__file__).parents[2]
 COMMAND_TIMEOUT_S = 600.0
 SERVICE_TIMEOUT_S = 90.0
-STRANGER = "4321:4321"  # has no line in /etc/passwd
-WRITES = "touch /cache/by-a-stranger /app/outputs/by-a-stranger && verl-like doctor"
+UNKNOWN_USER = "4321:4321"  # has no line in /etc/passwd
+WRITES = "touch /cache/by-unknown-user /app/outputs/by-unknown-user && verl-like doctor"
 
 
 class Checks:
-    """What is asked of a built image, one method each; ``outcomes`` has a line for each that was asked."""
+    """The checks of a built image, one method each; ``outcomes`` has a line for each check that ran."""
 
     def __init__(self, bare: BareImage, folder: Path) -> None:
         self._bare, self._folder = bare, folder
         self._services: dict[str, Any] = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]
         self.outcomes: list[tuple[str, str, float]] = []
 
-    def ask(self, what: str, check: Callable[[], str]) -> None:
-        """Make a check and keep its outcome; one that fails does not stop the others."""
+    def run(self, what: str, check: Callable[[], str]) -> None:
+        """Run a check and record its outcome; a failure does not stop the others."""
         started = time.monotonic()
         print(f"== {what}", flush=True)
         try:
@@ -59,16 +58,18 @@ class Checks:
         started = time.monotonic()
         self._run(image.healthcheck, shm_size="2g")
         took = time.monotonic() - started
-        assert took < image.health_timeout_s / 2, f"it took {took:.1f} s of the {image.health_timeout_s:.0f} s it has"
+        assert took < image.health_timeout_s / 2, (
+            f"it took {took:.1f} s, and its timeout is {image.health_timeout_s:.0f} s"
+        )
         return f"{' '.join(image.healthcheck)} in {took:.1f} s"
 
     def another_user(self) -> str:
         volumes = [self._bare.volume(self._folder / f"strange{path}", path) for path in self._bare.image.volumes]
-        self._run(["sh", "-c", WRITES], user=STRANGER, mounts=volumes, shm_size="2g")
-        return f"{STRANGER} runs it and writes to {' and '.join(self._bare.image.volumes)}"
+        self._run(["sh", "-c", WRITES], user=UNKNOWN_USER, mounts=volumes, shm_size="2g")
+        return f"{UNKNOWN_USER} runs it and writes to {' and '.join(self._bare.image.volumes)}"
 
     def train(self) -> str:
-        """As ``docker compose stop`` and ``up`` would have it: SIGTERM after the first steps, then the same command."""
+        """Do the same as ``docker compose stop`` and ``up``: SIGTERM after the first steps, then the same command."""
         service = self._services["train"]
         words, mounts = [*service["entrypoint"], *service["command"]], self._volumes(service)
         outputs, size = self._folder / "outputs", service["shm_size"].removesuffix("b")
@@ -82,11 +83,11 @@ class Checks:
             status = process.wait(seconds(service["stop_grace_period"]))
         assert status == 0, f"after SIGTERM it ended with exit status {status}"
         stopped = [folder.name for folder in outputs.rglob("grpo-*/checkpoints/step_*")]
-        assert stopped, "after SIGTERM it left no checkpoint"
+        assert stopped, "it wrote no checkpoint after SIGTERM"
         self._run(words, mounts=mounts, shm_size=size)
-        assert any(outputs.rglob("grpo-*/model/model.safetensors")), "the second start did not come to the last step"
+        assert any(outputs.rglob("grpo-*/model/model.safetensors")), "the second start did not reach the last step"
         owners = {path.stat().st_uid for path in outputs.rglob("*")}
-        assert owners == {1000}, f"what it wrote belongs to users {owners}, expected 1000"
+        assert owners == {1000}, f"its files belong to users {owners}, expected 1000"
         return f"stopped at {max(stopped)}, continued to the end"
 
     def tensorboard(self) -> str:
@@ -113,10 +114,12 @@ class Checks:
 
 
 def main() -> int:
-    """Build, ask everything, print a table; 1 if something failed."""
+    """Build, run all checks and print a table; return 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="make container-check", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where all of it is put, and removed")
-    parser.add_argument("--build-arg", action="append", default=[], help="NAME=VALUE, as docker build has it")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("/var/tmp"), help="parent of a temporary folder for all files"
+    )
+    parser.add_argument("--build-arg", action="append", default=[], help="NAME=VALUE, as for docker build")
     options = parser.parse_args()
     lacking = [name for name in ("debootstrap", "unshare", "chroot") if shutil.which(name) is None]
     if os.geteuid() != 0 or lacking:
@@ -131,13 +134,13 @@ def main() -> int:
     checks = Checks(bare, folder)
     try:
         arguments = dict(word.split("=", 1) for word in options.build_arg)
-        checks.ask("build", lambda: build(bare, arguments))
+        checks.run("build", lambda: build(bare, arguments))
         if not checks.outcomes[0][1].startswith("FAILED"):
-            checks.ask("command of the image", checks.default_command)
-            checks.ask("health check", checks.healthcheck)
-            checks.ask("another user", checks.another_user)
-            checks.ask("service train", checks.train)
-            checks.ask("service tensorboard", checks.tensorboard)
+            checks.run("command of the image", checks.default_command)
+            checks.run("health check", checks.healthcheck)
+            checks.run("another user", checks.another_user)
+            checks.run("service train", checks.train)
+            checks.run("service tensorboard", checks.tensorboard)
     finally:
         bare.remove()
         shutil.rmtree(folder)
@@ -147,7 +150,7 @@ def main() -> int:
 
 
 def build(bare: BareImage, arguments: dict[str, str]) -> str:
-    """Build the target cpu and say what it is."""
+    """Build the target cpu and return its size."""
     bare.build(ROOT / "docker/Dockerfile", ROOT, target="cpu", arguments=arguments)
     assert bare.image.user != "root", "the image's user is root"
     size = subprocess.run(["du", "-sxm", str(bare.root)], check=True, capture_output=True, text=True).stdout.split()[0]
@@ -158,7 +161,7 @@ def _wait(is_so: Callable[[], bool], process: subprocess.Popen[bytes], timeout_s
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert process.poll() is None, f"it ended with exit status {process.returncode}"
-        assert time.monotonic() < deadline, f"it did not come so far in {timeout_s:.0f} s"
+        assert time.monotonic() < deadline, f"it did not reach the expected state within {timeout_s:.0f} s"
         time.sleep(1)
 
 

@@ -1,7 +1,7 @@
-"""Reads a Dockerfile: its stages, and the configuration of the image of one of them.
+"""Parse a Dockerfile: its stages, and the configuration of a stage's image.
 
-It knows the instructions that ours has and refuses every other one, so that nothing is silently left out when
-``tests/tools/bare_image.py`` carries them out.
+Supports the instructions of our Dockerfile and refuses all others, so that ``tests/tools/bare_image.py`` silently
+skips none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What stands below a FROM; ``base`` is an image or a stage before it."""
+    """A FROM and the instructions after it; ``base`` is an image or an earlier stage."""
 
     name: str
     base: str
@@ -58,7 +58,7 @@ class Image:
     """The configuration of an image without its files; commands are lists of words."""
 
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": PATH})
-    arguments: dict[str, str] = field(default_factory=dict)  # of the stage, and gone after it
+    arguments: dict[str, str] = field(default_factory=dict)  # of the current stage only
     user: str = "root"
     workdir: str = "/"
     volumes: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Image:
     health_timeout_s: float = 30.0
 
     def take(self, instruction: Instruction, given: Mapping[str, str]) -> None:
-        """Change what the image says as ``instruction`` tells; ``given`` are the arguments of the build."""
+        """Apply an instruction to the configuration; ``given`` are the arguments of the build."""
         word, value = instruction.word, instruction.value
         if word == "ARG":
             name, _, default = value.partition("=")
@@ -100,7 +100,7 @@ def parse(text: str) -> list[Stage]:
     """Return the stages of a Dockerfile.
 
     Raises:
-        ValueError: an instruction or flag that nobody here could carry out.
+        ValueError: an instruction or flag is not supported.
     """
     stages: list[Stage] = []
     found: list[Instruction] = []
@@ -122,7 +122,7 @@ def parse(text: str) -> list[Stage]:
 
 
 def chain(stages: list[Stage], target: str) -> tuple[str, list[Instruction]]:
-    """Return the base image of ``target``, and all instructions that lead from it to the target."""
+    """Return the base image of ``target``, and all instructions from it to the target."""
     by_name = {stage.name: stage for stage in stages}
     if target not in by_name:
         raise ValueError(f"found no stage {target}, but {', '.join(by_name)}. Name one of these.")
@@ -135,7 +135,7 @@ def chain(stages: list[Stage], target: str) -> tuple[str, list[Instruction]]:
 
 
 def words_of(value: str) -> list[str]:
-    """Return the command of an instruction: a JSON list as it is, anything else by the shell."""
+    """Return the command of an instruction: a JSON list unchanged, anything else wrapped in a shell."""
     if not value.startswith("["):
         return [*SHELL, value]
     words = json.loads(value)
@@ -145,7 +145,7 @@ def words_of(value: str) -> list[str]:
 
 
 def seconds(text: str) -> float:
-    """``90s``, ``2m``, ``1h``."""
+    """Parse ``90s``, ``2m`` or ``1h``."""
     match = re.fullmatch(r"([\d.]+)([smh])", text)
     if match is None:
         raise ValueError(f"found {text}, expected a time like 90s or 2m.")
@@ -153,12 +153,12 @@ def seconds(text: str) -> float:
 
 
 def expanded(text: str, values: Mapping[str, str]) -> str:
-    """``$NAME`` and ``${NAME}`` replaced; a name without a value is empty, as it is for Docker."""
+    """Replace ``$NAME`` and ``${NAME}``; a name without a value becomes empty, as in Docker."""
     return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda match: values.get(match[1] or match[2], ""), text)
 
 
 def context(folder: Path, ignored: list[str]) -> Iterator[Path]:
-    """Files and links below ``folder`` that a build sees, relative to it; ``ignored`` are lines of a .dockerignore."""
+    """Yield the files and links of a build context, relative to ``folder``, without those that .dockerignore lists."""
     for path in sorted(folder.iterdir()):
         yield from _seen(path, folder, ignored)
 
@@ -181,7 +181,7 @@ def _is_ignored(name: str, pattern: str) -> bool:
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
-    """Instructions, each with the number of its first line; without comments, and with its lines as one."""
+    """Yield each instruction with the number of its first line, without comments and with continued lines joined."""
     held, first = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -199,12 +199,12 @@ def _instruction(line: str, number: int) -> Instruction:
     word, _, value = line.partition(" ")
     if word not in FLAGS:
         raise ValueError(
-            f"line {number}: found {word}, expected one of {', '.join(FLAGS)}. Teach this file what it does."
+            f"line {number}: found {word}, expected one of {', '.join(FLAGS)}. Add it to tests/tools/dockerfile.py."
         )
     flags: dict[str, str] = {}
     while match := re.match(r"\s*--([\w-]+)=(\S+)\s+", value):
         if match[1] not in FLAGS[word]:
-            raise ValueError(f"line {number}: found --{match[1]} of {word}. Teach this file what it does.")
+            raise ValueError(f"line {number}: found --{match[1]} of {word}. Add it to tests/tools/dockerfile.py.")
         flags[match[1]] = match[2]
         value = value[match.end() :]
     if "<<" in value:

@@ -1,7 +1,7 @@
-"""Check the English of pages, docstrings, comments and messages: ``python tests/tools/english.py [FILE...]``.
+"""Check the English of pages, docstrings, comments, messages and names of tests: ``python tests/tools/english.py``.
 
-``make lint`` checks every file except those in ``english_todo.txt``, which are still to be rewritten. Code, in blocks
-or between backquotes, is skipped. Each finding is printed as ``file:line: words found: what to write instead``.
+Code, in blocks or between backquotes, is skipped. Each finding is printed as ``file:line: words found: what to write
+instead``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TODO = Path(__file__).with_name("english_todo.txt")
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "recipes", "benchmarks", "verl_like*")
+EXAMPLES = {Path(__file__), ROOT / "tests/unit/test_english.py"}  # contain the words to avoid
+PAGES = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "docker", "recipes", "benchmarks"),
+    *("requirements", "tests", "verl_like*"),
+)
 MAX_WORDS = 45  # of a sentence on a page
 MIN_WORDS_OF_A_MESSAGE = 4
 
@@ -88,12 +91,14 @@ def in_page(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def in_module(source: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, found, remedy) of a Python file's docstrings, comments and messages."""
+    """Yield (line, found, remedy) of a Python file's docstrings, comments, messages and names of tests."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)
-            if docstring and (match := NO_VERB.match(docstring)) and not is_property(node):
+            if node.name.startswith("test_"):  # its docstring is a statement
+                yield from ((node.lineno, found, remedy) for _, found, remedy in phrases(node.name.replace("_", " ")))
+            elif docstring and (match := NO_VERB.match(docstring)) and not is_property(node):
                 yield node.body[0].lineno, f'docstring "{match[0]}..."', "begin with a verb: Return the ..., Yield ..."
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = without_code(node.value) if "\n" in node.value else re.sub(r"`[^`]+`", "", node.value)
@@ -125,20 +130,14 @@ def all_files() -> list[Path]:
     tops = [path for pattern in PAGES for path in ROOT.glob(pattern)]
     found = {top for top in tops if top.is_file()}
     found |= {file for top in tops if top.is_dir() for file in top.rglob("*") if file.suffix in (".md", ".py")}
-    return sorted(found)
-
-
-def to_rewrite() -> list[str]:
-    """Return the files that still have findings, below the root."""
-    return TODO.read_text(encoding="utf-8").split()
+    return sorted(found - EXAMPLES)
 
 
 def main(arguments: list[str]) -> int:
     """Print the findings; return 1 if there are any."""
-    waiting = {ROOT / name for name in to_rewrite()}
-    files = [Path(argument).resolve() for argument in arguments] or [f for f in all_files() if f not in waiting]
-    found = list(problems(files))
-    print(*found, sep="\n")
+    found = list(problems([Path(argument).resolve() for argument in arguments] or all_files()))
+    for line in found:
+        print(line)
     return int(bool(found))
 
 

@@ -15,15 +15,18 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "verl_like"
 # Packages next to it; their modules keep the whole name.
-SIBLINGS = ("verl_like_graders", "verl_like_migrate")
+SIBLINGS = ("verl_like_environments", "verl_like_graders", "verl_like_migrate")
 
-# From the ground up: each folder and each file of the package's top is a layer, which may import the layers below it.
+# From the bottom up: each folder and each top-level file of the package is a layer, which may import the layers below.
 LAYERS = (
+    "verl_like_environments",
     "verl_like_graders",
+    "context",
     "disk",
     "masking",
     "call_threads",
@@ -40,6 +43,7 @@ LAYERS = (
     "graders",
     "watchdog",
     "data",
+    "environments",
     "controller",
     "reward",
     "checks",
@@ -55,13 +59,14 @@ LAYERS = (
     "arguments",
     "completion",
     "doctor",
+    "play_command",
     "cli",
     "__main__",
     "trainer",
-    "verl_like_migrate",  # reached through an entry point, so that nothing may import it
+    "verl_like_migrate",  # reached through an entry point; no other layer may import it
 )
 
-# Words that once named several things -> the one thing, and the only places where a name may hold the word.
+# Words that once had several meanings -> the one meaning, and the only modules in which a name may contain the word.
 WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "child": ("a module of torch, a node of a syntax tree", ("backends.fsdp", "verl_like_graders.programs")),
     "fact": (
@@ -77,6 +82,8 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "runs.first_difference",
             "training",
             "workers.assignment",
+            "workers.environment_episodes",
+            "workers.episodes",
             "workers.groups",
             "workers.reward_models",
         ),
@@ -96,6 +103,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+@cache  # several tests read the trees, and none changes them
 def modules() -> dict[str, ast.Module]:
     """Map dotted names below verl_like ("" for the package itself), and whole names of siblings, to syntax trees."""
     found = {}
@@ -117,7 +125,7 @@ def whole_name(module: str) -> str:
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Everything that a file imports, at its top or inside functions; ``from a import b`` counts as a and a.b."""
+    """Return all imports of a file, at its top or inside functions; ``from a import b`` counts as a and a.b."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -141,16 +149,18 @@ def own_imports(tree: ast.Module, known: set[str]) -> set[str]:
 
 
 def layer(module: str) -> int:
-    """Return how far above the ground a module lies."""
+    """Return the index of a module's layer, counted from the bottom."""
     top = module.split(".")[0]
-    assert top in LAYERS, f"verl_like.{top} has no line in LAYERS of tests/tools/house.py; add it where it belongs"
+    assert top in LAYERS, (
+        f"verl_like.{top} has no line in LAYERS of tests/tools/house.py; add one above every layer that it imports"
+    )
     return LAYERS.index(top)
 
 
 def import_circles(trees: dict[str, ast.Module]) -> list[str]:
     """Return groups of modules that import each other, directly or through others, at the top or inside functions.
 
-    A package's ``__init__`` counts as imported only where something is imported from it by name.
+    A package's ``__init__`` counts as imported only if a name is imported from it.
     """
     known = set(trees)
     edges = {module: own_imports(tree, known) - {module} for module, tree in trees.items()}
@@ -173,7 +183,7 @@ def import_circles(trees: dict[str, ast.Module]) -> list[str]:
 
 
 def upward_imports(trees: dict[str, ast.Module]) -> list[str]:
-    """Imports of a higher layer, as "importer -> imported"."""
+    """Return the imports of a higher layer, as "importer -> imported"."""
     return [
         f"{importer} -> {name}"
         for importer, tree in trees.items()
@@ -183,7 +193,7 @@ def upward_imports(trees: dict[str, ast.Module]) -> list[str]:
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """("function" or "Class.method", node) of every function that is not inside another one."""
+    """Yield ("function" or "Class.method", node) of every function that is not inside another one."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, node
@@ -194,7 +204,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Asy
 
 
 def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function, its docstring and decorators aside."""
+    """Return the number of lines of a function, without docstring and decorators."""
     assert node.end_lineno is not None
     lines = node.end_lineno - node.lineno + 1
     first = node.body[0]
@@ -218,32 +228,32 @@ def names_in(tree: ast.Module) -> set[str]:
 
 
 def words_with_two_meanings(trees: dict[str, ast.Module]) -> list[str]:
-    """Public classes that two files define, and names that hold a word of ``WORDS`` outside of its allowed files."""
+    """Return public classes that two files define, and names with a word of ``WORDS`` outside its allowed modules."""
     homes: dict[str, list[str]] = defaultdict(list)
     for module, tree in trees.items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(module)
     found = [f"class {name}: {', '.join(where)}" for name, where in sorted(homes.items()) if len(where) > 1]
-    for word, (_, places) in WORDS.items():
+    for word, (_, allowed) in WORDS.items():
         for module, tree in trees.items():
-            if not any(covers(place, module) for place in places):
+            if not any(covers(prefix, module) for prefix in allowed):
                 found += [f"{word}: {module} has {name}" for name in sorted(names_in(tree)) if word in words_of(name)]
     return found
 
 
 def words_of(name: str) -> set[str]:
-    """Return the words of a name in either spelling, in the singular and in small letters."""
+    """Return the words of a snake_case or CamelCase name, in the singular and in lower case."""
     return {word.lower().removesuffix("s") for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
 def code_lines(source: str) -> int:
-    """Lines that hold more than white space or a comment."""
+    """Count the lines that are neither empty nor comments."""
     return sum(1 for line in source.splitlines() if line.strip() and not line.strip().startswith("#"))
 
 
 def figures() -> dict[str, object]:
-    """Measure everything that needs no run, by name."""
+    """Return all figures that need no run, by name."""
     trees = modules()
     files = {str(file.relative_to(PACKAGE.parent)): code_lines(file.read_text()) for file in source_files()}
     lengths = {f"{module}:{name}": length(node) for module, tree in trees.items() for name, node in functions(tree)}

@@ -2,7 +2,7 @@
 
 Runs one step of PPO with a critic on two CPU workers with rollout.backend=hf. ``traced/sitecustomize.py`` records, in
 the driver and in every Ray process, the project's functions on the stack at each call of an actor's method and at
-each end. A path joins the stacks of several processes by the ids of Ray's tasks, so nothing in between is named here.
+each end. A path joins the stacks of several processes by the ids of Ray's tasks, so no function in between is listed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tests.chaos.scene import make_data, started
 
 ROOT = Path(__file__).parents[2]
 TRACED = Path(__file__).parent / "traced"
-PACKAGES = ("verl_like", "verl_like_graders", "verl_like_migrate")
+PACKAGES = ("verl_like", "verl_like_environments", "verl_like_graders", "verl_like_migrate")
 TIMEOUT_S = 240.0
 
-# Both ends of what is measured, and nothing between them. An end that no step reaches is an error.
+# The first and the last function of each measured path. An end that no step reaches is an error.
 STEP = "PPOTrainer.step"
 FACADES = "verl_like/workers/groups.py"
 ENDS = {  # name -> (module or package, function)
@@ -49,7 +49,7 @@ class Event:
     Args:
         end: a key of ``ENDS``, or ``REMOTE``.
         task: the Ray task that the process runs; None in the driver.
-        made: the Ray tasks that this call makes.
+        made: the Ray tasks that this call creates.
     """
 
     end: str
@@ -59,7 +59,7 @@ class Event:
 
 
 class TraceError(Exception):
-    """A trace lacks an end, or what connects it to the step."""
+    """A trace lacks an end, or its connection to the step."""
 
 
 def read_events(folder: Path) -> list[Event]:
@@ -82,7 +82,7 @@ def whole_path(event: Event, events: Iterable[Event]) -> tuple[Function, ...]:
     path = event.stack
     while event.task is not None:
         if event.task not in callers:
-            raise TraceError(f"no call of an actor's method made the task that runs {_shown(event.stack)}")
+            raise TraceError(f"no call of an actor's method created the task that runs {_shown(event.stack)}")
         event = callers[event.task]
         path = event.stack + path
     return path
@@ -97,11 +97,11 @@ def from_step(end: str, events: Sequence[Event]) -> tuple[Function, ...]:
     paths = [whole_path(event, events) for event in events if event.end == end]
     below = [path[_last(path, STEP) :] for path in paths if STEP in [name for _, name in path]]
     if not below:
-        reached = f"; {len(paths)} calls outside of it, first {_shown(paths[0])}" if paths else ", nor anything else"
+        others = f"{len(paths)} calls come from elsewhere, first {_shown(paths[0])}" if paths else "it is never called"
         raise TraceError(
-            f"no {STEP} reaches {'.'.join(ENDS.get(end, (end,)))}{reached}. Where a function has moved, correct STEP "
-            "and ENDS of tests/tools/trace_step.py; where a thread gets its work by other means than a queue or its "
-            "start, teach tests/tools/traced/sitecustomize.py to follow it."
+            f"no {STEP} reaches {'.'.join(ENDS.get(end, (end,)))}; {others}. If a function has moved, correct STEP and "
+            "ENDS of tests/tools/trace_step.py. If a thread gets its work by other means than a queue or its start, "
+            "extend tests/tools/traced/sitecustomize.py to follow it."
         )
     return max(below, key=len)
 
@@ -110,7 +110,7 @@ def from_facades(events: Iterable[Event]) -> dict[str, tuple[Function, ...]]:
     """Return the longest path from each function of ``FACADES`` to a call of an actor's method, the facade included.
 
     Raises:
-        TraceError: there is none.
+        TraceError: there is no such call.
     """
     found: dict[str, tuple[Function, ...]] = {}
     for event in events:
@@ -135,7 +135,7 @@ def measured(events: Sequence[Event]) -> dict[str, object]:
     """Return the number of functions, the number of files and the path of everything that is measured."""
     paths = {f"step_to_{end}": from_step(end, events) for end in ENDS}
     facades = from_facades(events)
-    # The facade is not counted: where it calls an actor's method itself, nothing is between them.
+    # The facade is not counted: if it calls an actor's method itself, the count is 0.
     paths["facade_to_remote"] = max(facades.values(), key=len)[1:]
     figures: dict[str, object] = {f"functions_{name}": len(path) for name, path in paths.items()}
     figures |= {f"files_{name}": len({file for file, _ in path}) for name, path in paths.items()}

@@ -1,7 +1,7 @@
-"""Waits in a syntax tree: calls that may block, and whether they have a timeout.
+"""Find calls in a syntax tree that may block, and check whether they have a timeout.
 
-By names alone, so what has a name of these and waits for nothing must be listed in a table. That is the right way
-round: a new wait is seen.
+Calls are recognised by name only. A call of such a name that does not block must be listed as an exception, so that no
+new wait is missed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import ast
 from collections.abc import Iterator
 
 TIMEOUTS = ("timeout", "timeout_s", "timeout_seconds", "limit_s", "deadline_s", "graceful_shutdown_timeout")
-# Methods that wait for ever when they are called without any argument; strings are joined and mappings asked with one.
+# Methods that wait for ever if called without arguments; str.join and dict.get have one.
 WITHOUT_ARGUMENTS = frozenset({"join", "wait", "get", "acquire", "result", "results", "communicate", "recv", "accept"})
-# Methods that wait whatever they are called with.
+# Methods that wait whatever their arguments are.
 ALWAYS = frozenset(
     {"accept", "barrier", "connect", "monitored_barrier", "recv", "recv_bytes", "recv_fds", "recv_into", "recvfrom"}
 )
-# module.function -> the number of positional arguments that holds a timeout, 0 where only a keyword does.
+# module.function -> number of positional arguments with which a timeout is given; 0 if it can only be a keyword.
 FUNCTIONS = {
     "subprocess.run": 0,
     "subprocess.call": 0,
@@ -44,7 +44,7 @@ AT_ONCE = frozenset({"os.WNOHANG", "fcntl.LOCK_NB"})
 
 
 def scopes(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """(dotted name of the function that it is in, node) of every node."""
+    """Yield every node with the dotted name of the function that contains it."""
     for node in ast.iter_child_nodes(tree):
         inner = name
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -54,7 +54,7 @@ def scopes(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.AST]]:
 
 
 def dotted(node: ast.expr) -> str:
-    """``a.b.c`` of a chain of names, with ``?`` for what is no name."""
+    """Return ``a.b.c`` for a chain of names; ``?`` replaces any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     return f"{dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else "?"
@@ -86,7 +86,7 @@ def is_unbounded(call: ast.Call) -> bool:
 
 
 def unbounded(modules: dict[str, ast.Module]) -> set[str]:
-    """``module:function: call`` of every call that may wait for ever."""
+    """Return ``module:function: call`` of every call that may wait for ever."""
     return {
         f"{module}:{scope}: {dotted(node.func)}"
         for module, tree in modules.items()
@@ -95,12 +95,12 @@ def unbounded(modules: dict[str, ast.Module]) -> set[str]:
     }
 
 
-# What may be done with Ray outside of controller/ray_calls.py: nothing that asks its servers.
+# Functions of Ray that code outside controller/ray_calls.py may call: they send no request to Ray's servers.
 OF_RAY = frozenset({"ray.remote", "ray.method", "ray.is_initialized", "ray.util.get_node_ip_address"})
 
 
 def calls_into_ray(modules: dict[str, ast.Module]) -> set[str]:
-    """Return the same for every call into Ray: functions of its modules, and ``.remote()`` of its actors."""
+    """Return ``module:function: call`` of every call into Ray: its functions, and ``.remote()`` of actors."""
     found = set()
     for module, tree in modules.items():
         names = {
@@ -108,7 +108,7 @@ def calls_into_ray(modules: dict[str, ast.Module]) -> set[str]:
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ray"
             for alias in node.names
-            if alias.name[0].islower()  # a class holds what it is given
+            if alias.name[0].islower()  # constructing a class of Ray sends no request
         }
         for scope, node in scopes(tree):
             if not isinstance(node, ast.Call):

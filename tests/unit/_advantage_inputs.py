@@ -11,7 +11,7 @@ from torch import Tensor
 
 from verl_like.algorithms.advantages import ADVANTAGES
 from verl_like.algorithms.advantages.batch import batch_advantages
-from verl_like.algorithms.types import AdvantageInputs, Advantages
+from verl_like.algorithms.types import AdvantageInputs, Advantages, Turns
 from verl_like.config.schema import AlgorithmConfig
 
 COMPONENTS = {"correct": 1.0, "format": -0.5}
@@ -79,6 +79,19 @@ def batch(
         reward_components={
             name: torch.tensor([row.number(name) + shift for row in rows], dtype=torch.float32) for name in COMPONENTS
         },
+        turns=one_turn_each(mask),
+    )
+
+
+def one_turn_each(mask: Tensor) -> Turns:
+    """Make each row with a valid token one turn, without a reward from the environment, in the same state."""
+    num_tokens = mask.sum(-1)
+    num_turns = int((num_tokens > 0).sum())
+    return Turns(
+        num_turns=(num_tokens > 0).long(),
+        num_tokens=num_tokens[num_tokens > 0],
+        rewards=torch.zeros(num_turns, dtype=torch.float64),
+        state_keys=torch.zeros(num_turns, dtype=torch.int64),
     )
 
 

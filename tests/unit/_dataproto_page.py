@@ -10,12 +10,12 @@ VERDICTS = ("same", "differs", "none")
 
 
 def verdicts() -> dict[str, str]:
-    """Each public name of verl's class -> what becomes of it here, one of VERDICTS."""
+    """Map each public name of verl's class to its support here, one of VERDICTS."""
     return {name: second for name, second in _rows(_parts()[0]).items() if second in VERDICTS}
 
 
 def only_here() -> set[str]:
-    """The names that our class alone has."""
+    """Return the names that only our class has."""
     return set(_rows(_parts()[1]))
 
 
@@ -26,12 +26,12 @@ def public(kind: type) -> set[str]:
 
 
 def _parts() -> tuple[str, str]:
-    before, _, after = PAGE.read_text(encoding="utf-8").partition("\n## Only here\n")
+    before, _, after = PAGE.read_text(encoding="utf-8").partition("\n## Additional methods\n")
     return before, after.partition("\n## ")[0]
 
 
 def _rows(part: str) -> dict[str, str]:
-    """The names in the first column of its tables, each with the second."""
+    """Map the names in the first column of the page's tables to the second column."""
     found: dict[str, str] = {}
     for first, second in re.findall(r"^\| (`.+?) \| (.*?) \|", part, flags=re.MULTILINE):
         for name in re.findall(r"`(\w+)[^`]*`", first):

@@ -1,14 +1,7 @@
-"""Tiny models, rows and losses for the FSDP tests, and a program that runs the same scenarios on several gloo ranks.
-
-``python -m tests.unit._fsdp_ranks SCENARIO WORK_DIR`` with RANK, WORLD_SIZE and a file store in WORK_DIR.
-"""
+"""Tiny models, rows and losses for the FSDP tests, and scenarios that run on one rank or several."""
 
 from __future__ import annotations
 
-import datetime
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -41,6 +34,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from tests.unit._rank_processes import on_ranks
 from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.base import EngineSettings
@@ -67,7 +61,7 @@ _SHAPE: dict[str, Any] = {
 
 
 def tiny_model(family: str, *, tied: bool = False, **changes: Any) -> PreTrainedModel:
-    """A randomly initialised model whose numbers are large enough to tell apart."""
+    """Return a randomly initialised model whose numbers are large enough to distinguish."""
     torch.manual_seed(7)
     shape = {**_SHAPE, "tie_word_embeddings": tied, **changes}
     if family == "qwen2":
@@ -173,7 +167,7 @@ def build_engine(
 
 
 def build_learner(path: Path, **settings: Any) -> FsdpLearner:
-    """The learner of such an engine."""
+    """Return the learner of such an engine."""
     # A large eps, because some gradients are zero but for rounding, which Adam would blow up to whole steps.
     optim = OptimConfig(lr=1e-2, eps=1e-3, weight_decay=0.1, max_grad_norm=0.5, schedule="cosine", warmup_steps=1)
     learner: FsdpLearner = build_engine(path, **settings).learner(optim, total_updates=10, max_response_tokens=16)
@@ -181,7 +175,7 @@ def build_learner(path: Path, **settings: Any) -> FsdpLearner:
 
 
 def weights_of(engine: FsdpPolicy | FsdpValue) -> dict[str, Tensor]:
-    """Every weight, full; a policy's as the rollout gets them."""
+    """Return every weight, unsharded; a policy's as the rollout gets them."""
     if isinstance(engine, FsdpPolicy):
         return dict(engine.named_weights())
     engine.layout.reshard()
@@ -233,8 +227,8 @@ ADVANTAGES_OF = (lambda row: row % 2 == 0, lambda row: False, lambda row: row !=
 
 
 def updates_by_advantage(path: Path, *, skip_zero_advantages: bool) -> list[dict[str, Any]]:
-    """What an update on each of the mini-batches ``ADVANTAGES_OF`` reports, how many rows it ran and the weights after
-    it.
+    """Return the metrics of an update on each of the mini-batches ``ADVANTAGES_OF``, its number of rows and the weights
+    after it.
     """
     learner = build_learner(path, max_tokens=20)
     # Counts of tokens and of sequences both divide this loss.
@@ -296,7 +290,7 @@ def plain_updates(work: Path) -> dict[str, Any]:
 
 
 def replicas(work: Path) -> dict[str, Any]:
-    """Two updates of models that every rank has whole, what it reads of a checkpoint of shards, and that of its own."""
+    """Run updates of replicated models, and load a checkpoint of shards and one of replicas."""
     policy = work / "qwen2"
     results: dict[str, Any] = {
         "plain": two_updates(policy, fsdp=WHOLE),
@@ -388,17 +382,14 @@ GATHERS: dict[str, dict[str, Any]] = {
 }
 
 
-def gathers(work: Path) -> dict[str, Any]:
+def gathers(work: Path) -> dict[Any, Any]:
     """Two updates of a model of four layers with each way of gathering, some of them in pairs of ranks and with
     adapters, and when an update gathers which layer.
     """
-    deep, results = work / "deep", {}
+    deep = work / "deep"
     both, checkpointed = GATHERS["kept_and_ahead"], {"gradient_checkpointing": "true"}
+    results = updates_by_gathers(deep, GATHERS)
     with every_layer_a_group():
-        for name, options in GATHERS.items():
-            fsdp = FsdpConfig(shard_size="all", **options)
-            results["all", name] = two_updates(deep, max_tokens=20, fsdp=fsdp)
-            results["order", name] = order_of_gathers(build_learner(deep, fsdp=fsdp))
         for kind, size, model in (("all", "all", {}), ("pairs", "2", {}), ("lora", "all", LORA)):
             on_host = {"cpu_offload": True}
             for name, options, more in (
@@ -424,6 +415,22 @@ def gathers(work: Path) -> dict[str, Any]:
     return results
 
 
+def kept_and_ahead(work: Path) -> dict[Any, Any]:
+    """Two updates with the plain way of gathering and with one that keeps layers and gathers ahead."""
+    return updates_by_gathers(work / "deep", {name: GATHERS[name] for name in ("plain", "kept_and_ahead")})
+
+
+def updates_by_gathers(path: Path, ways: Mapping[str, dict[str, Any]]) -> dict[Any, Any]:
+    """Return two updates and the order of gathers for each way of gathering."""
+    results: dict[Any, Any] = {}
+    with every_layer_a_group():
+        for name, options in ways.items():
+            fsdp = FsdpConfig(shard_size="all", **options)
+            results["all", name] = two_updates(path, max_tokens=20, fsdp=fsdp)
+            results["order", name] = order_of_gathers(build_learner(path, fsdp=fsdp))
+    return results
+
+
 def param_groups(engine: FsdpPolicy) -> list[Any]:
     """FSDP2's own, of the root and each layer."""
     modules = [module for module in engine.module.modules() if isinstance(module, FSDPModule)]
@@ -431,7 +438,7 @@ def param_groups(engine: FsdpPolicy) -> list[Any]:
 
 
 def order_of_gathers(learner: FsdpLearner) -> str:
-    """What the layers do in an update of one pass, by FSDP2's own records: ``+2`` gathers layer 2, ``2`` lets it run,
+    """Return the layers' events in an update of one pass, as FSDP2 records them: ``+2`` gathers layer 2, ``2`` runs it,
     forward and then backward.
     """
     rows = my_rows(make_rows(seed=1), "even")
@@ -465,7 +472,9 @@ def lora(work: Path) -> dict[str, Any]:
         rows, engine = my_rows(make_rows(), "even"), learner.engine
 
         def as_read(rows: DataProto = rows, engine: Any = engine) -> NDArray[np.float32]:
-            found: dict[str, NDArray[np.float32]] = engine.forward_log_probs(rows, temperature=1.0, as_read=True)
+            found: dict[str, NDArray[np.float32]] = engine.forward_log_probs(
+                rows, temperature=1.0, without_adapters=True
+            )
             return found["log_probs"]
 
         first = as_read()  # before anything has learned, as in a run with a reference
@@ -499,9 +508,9 @@ def compiled(work: Path) -> dict[str, Any]:
 
 
 def engine_layers(engine: FsdpPolicy) -> dict[str, Tensor]:
-    """The layers beside the adapters, as they are now."""
+    """Return the current weights of the layers without adapters."""
     engine.layout.reshard()
-    with engine.module.as_read():
+    with engine.module.original_layers():
         state = get_model_state_dict(engine.module.backbone, options=StateDictOptions(full_state_dict=True))
     return {name: tensor for name, tensor in state.items() if "lora_" not in name}
 
@@ -515,15 +524,15 @@ def sums() -> dict[str, list[Tensor]]:
         ("collective", CollectiveGather(cpu, max_bytes=256)),
     ):
         assert isinstance(gather, CollectiveGather) == (name == "collective")
-        mine = [torch.arange(float(size)) * 10**rank for size in (5, 100, 0, 1, 64, 7)]
-        gather.sum([mine[0], mine[1].view(10, 10), *mine[2:]])
-        found[name] = mine
+        own = [torch.arange(float(size)) * 10**rank for size in (5, 100, 0, 1, 64, 7)]
+        gather.sum([own[0], own[1].view(10, 10), *own[2:]])
+        found[name] = own
     return found
 
 
 def gradients_of_some_ranks(path: Path) -> list[float | None]:
-    """One of each parameter's gradients behind the sum, where each rank has every third and all but the first have the
-    next.
+    """Return one gradient of each parameter after the sum: each rank has every third, and all except the first rank
+    have the next one too.
     """
     learner = build_learner(path, fsdp=WHOLE)
     parameters = list(learner.engine.module.parameters())
@@ -546,7 +555,7 @@ def every_layer_a_group() -> Iterator[None]:
 
 
 def save(work: Path) -> dict[str, Any]:
-    """The weights after one update, which are saved; and one more update, which a resumed run must reproduce."""
+    """Save the weights after one update, and run one more update, which a resumed run must reproduce."""
     learner = build_learner(work / "qwen2")
     learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
     saved = weights_of(learner.engine)
@@ -559,7 +568,7 @@ def save(work: Path) -> dict[str, Any]:
 
 
 def copied(work: Path) -> dict[str, Any]:
-    """Checkpoints written at once, and out of copies beside the next update: what both go on to, and that update."""
+    """Write checkpoints at once and from copies in parallel with the next update; continue from both."""
     results = {}
     settings: dict[str, dict[str, Any]] = {
         "shards": {},
@@ -570,7 +579,7 @@ def copied(work: Path) -> dict[str, Any]:
     }
     for name, setting in settings.items():
         learner = build_learner(work / "qwen2", **setting)
-        for seed in (1, 2):  # the second pair of copies comes behind the first
+        for seed in (1, 2):  # the second pair of copies comes after the first
             learner.update(my_rows(make_rows(seed=seed), "even"), PolicyLoss())
             torch.manual_seed(99 + dist.get_rank())
             places = [work / f"{kind}-{name}-{dist.get_world_size()}-{seed}" for kind in ("whole", "copied")]
@@ -617,7 +626,7 @@ def _load(work: Path, saved_by: int) -> dict[str, Any]:
 
 
 def load_weights(work: Path) -> dict[str, Any]:
-    """What an engine that does not learn reads out of each learner's checkpoint."""
+    """Return what an engine without a learner reads from each learner's checkpoint."""
     results: dict[str, Any] = {}
     for saved_by in (1, 2):
         engine = build_engine(work / "qwen2")
@@ -629,7 +638,7 @@ def load_weights(work: Path) -> dict[str, Any]:
 
 
 def export(work: Path) -> dict[str, Any]:
-    """The exported folder, and what the engine itself says about some rows."""
+    """Return the exported folder, and the engine's log-probs of some rows."""
     learner = build_learner(work / "qwen3-tied")
     learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
     learner.engine.export(work / f"export-{dist.get_world_size()}")
@@ -637,7 +646,7 @@ def export(work: Path) -> dict[str, Any]:
 
 
 def weights(work: Path) -> dict[Any, Any]:
-    """What each rank streams by either way of gathering, and how many tables that took."""
+    """Return the weights that each rank streams with both ways of gathering, and the number of gathers."""
     results = {}
     for name in ("qwen2", "qwen3-tied"):
         for bucket_mib in (0.001, 0.01, 64):
@@ -652,7 +661,7 @@ def weights(work: Path) -> dict[Any, Any]:
 
 
 def families(work: Path) -> dict[str, Any]:
-    """Every parameter, whole, and every buffer of models that were loaded in rows, with what each rank keeps."""
+    """Return every parameter, unsharded, every buffer of models loaded in rows, and each rank's shards."""
     results: dict[str, Any] = {}
     for name in FAMILIES:
         engine = build_engine(work / name)
@@ -667,7 +676,7 @@ def families(work: Path) -> dict[str, Any]:
 
 
 def skips(work: Path) -> dict[bool, list[dict[str, Any]]]:
-    """The same updates with rows without advantage run, and left out."""
+    """Run the same updates with rows without advantage computed, and with them left out."""
     return {skip: updates_by_advantage(work / "qwen2", skip_zero_advantages=skip) for skip in (False, True)}
 
 
@@ -689,12 +698,13 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
         copies,
         sequences,
         gathers,
+        kept_and_ahead,
         compiled,
     )
 }
 
 
-# Besides those of write_models: what makes loading rows hard in each.
+# In addition to those of write_models: each has a property that makes loading rows difficult.
 FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
     "gemma3": lambda: Gemma3ForCausalLM(  # tied, and the embedding's scale is a buffer that no file has
         Gemma3TextConfig(**_SHAPE, head_dim=8, sliding_window=16, query_pre_attn_scalar=8)
@@ -736,45 +746,10 @@ def write_models(work: Path) -> Path:
     return work
 
 
-def join_ranks(rank: int, world_size: int, store: Path) -> None:
-    dist.init_process_group(
-        "gloo", rank=rank, world_size=world_size, init_method=f"file://{store}", timeout=datetime.timedelta(seconds=60)
-    )
-
-
 def run_ranks(scenarios: list[str], *, world_size: int, work: Path) -> list[dict[str, Any]]:
-    """The scenarios' results on every rank, each rank in a process of its own."""
-    (work / "store").unlink(missing_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(world_size)}
-    root = Path(__file__).parents[2]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.unit._fsdp_ranks", str(work), *scenarios],
-            cwd=root,
-            text=True,
-            env={**environment, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(world_size)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=240)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(outputs)
-    return [torch.load(work / f"results-{rank}.pt", weights_only=False) for rank in range(world_size)]
+    """Run scenarios one after the other on new ranks and return each rank's results by the scenario's name."""
+    return on_ranks(_results, scenarios, work, world_size=world_size)
 
 
-def main() -> None:
-    work, scenarios = Path(sys.argv[1]), sys.argv[2:]
-    torch.set_num_threads(1)
-    join_ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), work / "store")
-    results = {name: SCENARIOS[name](work) for name in scenarios}
-    torch.save(results, work / f"results-{dist.get_rank()}.pt")
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
+def _results(scenarios: list[str], work: Path) -> dict[str, Any]:
+    return {name: SCENARIOS[name](work) for name in scenarios}

@@ -1,4 +1,4 @@
-"""A real HTTP service on the loopback that does what a test tells it to."""
+"""An HTTP service on the loopback interface whose behaviour a test sets."""
 
 from __future__ import annotations
 

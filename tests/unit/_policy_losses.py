@@ -14,7 +14,7 @@ from verl_like.config.schema import PolicyLossConfig
 
 @dataclass(kw_only=True, slots=True)
 class WeighedInputs(LossInputs):
-    """What a loss reads, and beside it the rollout correction's weights for what it returns."""
+    """Return the inputs of a loss, and the rollout correction's weights for its output."""
 
     weights: Tensor | None = None
 

@@ -35,7 +35,7 @@ def math_row(problem: str, answer: str) -> dict[str, Any]:
 def dapo_row(problem: str, answer: str, index: str) -> dict[str, Any]:
     return {
         "data_source": "math_dapo",
-        "prompt": [{"content": f"Solve this.\n\n{problem}\n\nWrite Answer: behind it.", "role": "user"}],
+        "prompt": [{"content": f"Solve this.\n\n{problem}\n\nWrite Answer: after it.", "role": "user"}],
         "ability": "MATH",
         "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
         "extra_info": {"index": index},
@@ -54,8 +54,8 @@ def mbpp_row(task_id: int) -> dict[str, Any]:
 
 
 def ultrafeedback_row(prompt: str) -> dict[str, Any]:
-    said = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "Yes."}]
-    return {"prompt": prompt, "prompt_id": "ab12", "chosen": said, "rejected": said, "score_chosen": 8.0}
+    chat = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "Yes."}]
+    return {"prompt": prompt, "prompt_id": "ab12", "chosen": chat, "rejected": chat, "score_chosen": 8.0}
 
 
 # Of each module that makes data: the files that it fetches, under the names that they have on the hub or elsewhere.
@@ -101,6 +101,8 @@ def make_data(prepare_command: str, folder: Path) -> Path:
     if prepare_command == "make train":
         write_all(folder / "out", seed=0)
         return folder / "out"
+    if prepare_command.endswith("/run.sh"):  # makes the data first, and then a warm start
+        prepare_command = f"python -m {Path(prepare_command).parent.as_posix().replace('/', '.')}.prepare --out out"
     for command in prepare_command.split("&&"):
         _, _, module, *words = shlex.split(command)
         out = Path(words[words.index("--out") + 1])
@@ -110,7 +112,8 @@ def make_data(prepare_command: str, folder: Path) -> Path:
         if module in PUBLISHED:
             words += ["--source", str(write_published(module, folder / "published"))]
         importlib.import_module(module).main(words)
-    return folder / "out"
+    data = folder / "out/data"  # next to the model that the command makes
+    return data if data.is_dir() else folder / "out"
 
 
 def save_reader(folder: Path) -> Path:

@@ -45,7 +45,7 @@ def named(path: Path) -> str:
 
 
 def table() -> list[Listed]:
-    """All rows."""
+    """Return all rows."""
     lines = (RECIPES / "README.md").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     body = rows[rows.index(["recipe", "algorithm", "model", "hardware", "GiB by the plan", "status"]) + 1 :]

@@ -53,7 +53,7 @@ def scorer_process(wanted: Task) -> Iterator[ScorerTeam]:
 
 
 def messages(scores: Scores) -> list[str]:
-    """Why each row has no score; empty where it has one."""
+    """Return the reason why each row has no score; empty if it has one."""
     return [failure.message if failure is not None else "" for failure in scores.failure]
 
 

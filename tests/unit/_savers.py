@@ -11,10 +11,10 @@ from verl_like.runs.saving import Saves
 
 
 class Saver:
-    """Learners that write their name where they are told to.
+    """Learners that write their name into a given folder.
 
     Args:
-        name: what they have learnt; may change.
+        name: stands for their state; may change.
         is_broken: whether writing fails.
     """
 

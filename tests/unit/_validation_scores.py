@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def assert_scores_give(metrics: dict[str, float], path: Path, *, n: int) -> None:
-    """Every metric ``val/...`` of these is what the file gives, and the file gives no other; ``time/`` is not asked."""
+    """Check that the ``val/...`` metrics are exactly those computed from the file; ``time/`` metrics are ignored."""
     found = metrics_of(path, n)
     assert found == pytest.approx({name: value for name, value in metrics.items() if name.startswith("val/")})
 
@@ -24,14 +24,14 @@ def metrics_of(path: Path, n: int) -> dict[str, float]:
     found = _of_rows("val/", rows, n)
     sources = {row["data_source"] for row in rows}
     for source in sources:
-        mine = [row for row in rows if row["data_source"] == source]
+        own = [row for row in rows if row["data_source"] == source]
         if len(sources) > 1:
-            found |= _of_rows(f"val/{source}/", mine, n)
-        marks = {name for row in mine for name, _ in row["numbers"] if _is_mark(name)}
-        for name in {name for row in mine if row["score"] is not None for name, _ in row["numbers"]} - marks:
-            said = [row for row in mine if row["score"] is not None and name in dict(row["numbers"])]
+            found |= _of_rows(f"val/{source}/", own, n)
+        marks = {name for row in own for name, _ in row["numbers"] if _is_mark(name)}
+        for name in {name for row in own if row["score"] is not None for name, _ in row["numbers"]} - marks:
+            scored = [row for row in own if row["score"] is not None and name in dict(row["numbers"])]
             found[f"val/{source}/{name}/mean@{n}"] = _mean_of_prompts(
-                said, lambda group, name=name: _mean([dict(row["numbers"])[name] for row in group])
+                scored, lambda group, name=name: _mean([dict(row["numbers"])[name] for row in group])
             )
     return found
 
@@ -50,7 +50,7 @@ def _of_rows(prefix: str, rows: list[Row], n: int) -> dict[str, float]:
 
 
 def _is_mark(name: str) -> bool:
-    """Whether a number says that a grader could not read the response: it is counted, not averaged."""
+    """Return whether a number marks a response that a grader could not read: it is counted, not averaged."""
     return name.rpartition(".")[2] == "unreadable"
 
 

@@ -20,7 +20,7 @@ from verl_like.config.schema import AlgorithmConfig
 
 
 def row_values(result: Advantages, mask: Tensor) -> list[float]:
-    """The advantage of each row's first token (grpo's are constant over a row)."""
+    """Return the advantage of each row's first token (grpo's are constant over a row)."""
     return [float(row[m][0]) if m.any() else 0.0 for row, m in zip(result.advantages, mask, strict=True)]
 
 
@@ -166,9 +166,9 @@ def test_groups_may_come_in_chunks(rows: list[Row]) -> None:
 
 @EXAMPLES
 @given(rows=rows_of_batches)
-def test_observation_tokens_are_passed_over(rows: list[Row]) -> None:
+def test_observation_tokens_are_skipped(rows: list[Row]) -> None:
     rows = [replace(row, penalty=0.0) for row in rows]
-    # The same tokens without the gaps: a column draws one number per true entry of the mask, in order.
+    # The same tokens without the gaps: a column draws one number per true entry of the mask, from left to right.
     gapped, closed = batch(rows), batch([replace(row, mask=(True,) * sum(row.mask)) for row in rows])
     for name in sorted(set(ADVANTAGES) - {"optimal_token_baseline"}):  # that one compares columns
         result, plain = finished(name, gapped, DISCOUNTED), finished(name, closed, DISCOUNTED)
@@ -280,7 +280,7 @@ def test_gae_lambda_zero_is_the_one_step_error() -> None:
 
 
 def test_estimator_refuses_a_column_no_stage_makes() -> None:
-    with pytest.raises(ValueError, match=r"needs \['vallues'\], which no stage makes"):
+    with pytest.raises(ValueError, match=r"needs \['vallues'\], which no stage produces"):
         Estimator(fn=ADVANTAGES["grpo"].fn, needs=frozenset({"vallues"}))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.unit._advantage_inputs import finished, outcome
 from verl_like.algorithms.advantages import ADVANTAGES, OPTIONAL_COLUMNS, ROW_COLUMNS, TOKEN_COLUMNS
-from verl_like.algorithms.types import AdvantageInputs
+from verl_like.algorithms.types import AdvantageInputs, Turns
 from verl_like.config.schema import AlgorithmConfig
 
 UNDIVIDED = AlgorithmConfig(divide_by_std=False)
@@ -20,7 +20,7 @@ NAN = float("nan")
 
 
 def per_row(name: str, inputs: AdvantageInputs, config: AlgorithmConfig = UNDIVIDED) -> list[float]:
-    """The finished advantage of each response, 0 for a failed sample, where it is the same for all its tokens."""
+    """Return the final advantage of each response, which is equal for all its tokens; 0 for a failed sample."""
     tokens = finished(name, inputs, config)
     rows = [row[mask] for row, mask in zip(tokens, inputs.response_mask, strict=True)]
     assert all((row == row[:1]).all() for row in rows)
@@ -77,7 +77,7 @@ def test_gpg_scales_up_for_groups_of_equal_rewards() -> None:
     assert per_row("gpg", inputs) == approx([2 * 0.5, 2 * -0.5, 0.0, 0.0, 0.0, 0.0, 0.0])
 
 
-def test_gpg_counts_a_response_at_the_mean_of_a_telling_group_as_heard() -> None:
+def test_gpg_counts_a_response_at_the_mean_of_a_group_with_signal() -> None:
     assert per_row("gpg", outcome([1.0, 0.0, 0.5], [0, 0, 0], [1, 1, 1])) == approx([0.5, -0.5, 0.0])
 
 
@@ -267,6 +267,83 @@ def test_otb_rounding_never_makes_a_negative_weight() -> None:
     )
     advantages = ADVANTAGES["optimal_token_baseline"](inputs, DIVIDED).advantages.flatten()
     assert advantages.tolist() == pytest.approx([-0.4, -0.4, 0.6], abs=0.03)
+
+
+# ---- turns of episodes
+
+
+def with_turns(
+    inputs: AdvantageInputs, turns: list[list[int]], rewards: list[list[float]], states: list[list[int]]
+) -> AdvantageInputs:
+    """``turns`` has the number of sampled tokens of each row's turns."""
+    flat = [tokens for row in turns for tokens in row]
+    return replace(
+        inputs,
+        turns=Turns(
+            num_turns=torch.tensor([len(row) for row in turns]),
+            num_tokens=torch.tensor(flat),
+            rewards=torch.tensor([reward for row in rewards for reward in row], dtype=torch.float64),
+            state_keys=torch.tensor([state for row in states for state in row]),
+        ),
+    )
+
+
+# Two episodes of a group. The first: turns of 2 and 1 tokens with rewards 1 and 2, an observation between them.
+# The second: two turns of 1 token each, whose rewards are 0 and 1.
+TWO_EPISODES = of_tokens([[0.0, 1.0, 0.0, 2.0], [0.0, 1.0, 0.0, 0.0]], [[1, 1, 0, 1], [1, 1, 0, 0]])
+
+
+def test_gigpo_adds_the_advantage_among_turns_in_equal_states() -> None:
+    # Both begin in state 7; the first one's second turn is in state 8, the second one's in state 7 again.
+    inputs = with_turns(TWO_EPISODES, [[2, 1], [1, 1]], [[1.0, 2.0], [0.0, 1.0]], [[7, 8], [7, 7]])
+    config = AlgorithmConfig(divide_by_std=False, turn_gamma=0.5, turn_weight=2.0)
+    to_go = [1 + 0.5 * 2, 0 + 0.5 * 1, 1.0]  # in state 7: the first episode's turn 0, the second one's 0 and 1
+    mean, of_episodes = sum(to_go) / 3, [3 - 2, 1 - 2]
+    expected = [
+        of_episodes[0] + 2 * (to_go[0] - mean),
+        of_episodes[0],  # alone in state 8
+        of_episodes[1] + 2 * (to_go[1] - mean),
+        of_episodes[1] + 2 * (to_go[2] - mean),
+    ]
+    found = ADVANTAGES["gigpo"](inputs, config).advantages
+    assert found[0].tolist() == approx([expected[0], expected[0], 0.0, expected[1]])
+    assert found[1].tolist() == approx([expected[2], expected[3], 0.0, 0.0])
+
+
+def test_gigpo_divides_both_advantages_by_their_std() -> None:
+    inputs = with_turns(TWO_EPISODES, [[2, 1], [1, 1]], [[1.0, 2.0], [0.0, 1.0]], [[7, 8], [7, 9]])
+    config = AlgorithmConfig(turn_gamma=0.5)
+    of_episode = (3 - 2) / (math.sqrt(2 * 1.0) + 1e-6)  # R is 3 and 1
+    of_turn = (2.0 - 1.25) / (math.sqrt(2 * 0.75**2) + 1e-6)  # G in state 7 is 2 and 0.5
+    found = ADVANTAGES["gigpo"](inputs, config).advantages
+    assert found[0].tolist() == approx([of_episode + of_turn, of_episode + of_turn, 0.0, of_episode])
+    assert found[1].tolist() == approx([-of_episode - of_turn, -of_episode, 0.0, 0.0])
+
+
+def test_gigpo_without_weight_is_grpo() -> None:
+    inputs = with_turns(TWO_EPISODES, [[2, 1], [1, 1]], [[1.0, 2.0], [0.0, 1.0]], [[7, 8], [7, 7]])
+    found = ADVANTAGES["gigpo"](inputs, AlgorithmConfig(turn_weight=0.0)).advantages
+    assert torch.equal(found, ADVANTAGES["grpo"](inputs, AlgorithmConfig()).advantages)
+
+
+def test_turn_credit_moves_progress_to_the_turns_before_it() -> None:
+    inputs = with_turns(TWO_EPISODES, [[2, 1], [1, 1]], [[1.0, 2.0], [0.0, 1.0]], [[0, 0], [0, 0]])
+    config = AlgorithmConfig(divide_by_std=False, turn_gamma=0.5, turn_weight=2.0)
+    # Progress of turn 1 goes to turns 1 and 0 by weights 1 and 1/2 over 3/2.
+    credits = [[1 + 2 / 3, 2 * 2 / 3], [0 + 1 / 3, 2 / 3]]
+    assert sum(credits[0]) == pytest.approx(1 + 2), "the credit is the progress"
+    first = [(3 - 2) + 2 * (credit - 3 / 2) for credit in credits[0]]
+    second = [(1 - 2) + 2 * (credit - 1 / 2) for credit in credits[1]]
+    found = ADVANTAGES["turn_credit"](inputs, config).advantages
+    assert found[0].tolist() == approx([first[0], first[0], 0.0, first[1]])
+    assert found[1].tolist() == approx([second[0], second[1], 0.0, 0.0])
+
+
+def test_turn_credit_without_progress_or_discount_of_equal_turns_is_grpo() -> None:
+    for rewards in ([[0.0, 0.0], [0.0, 0.0]], [[2.0, 2.0], [-1.0, -1.0]]):
+        inputs = with_turns(TWO_EPISODES, [[2, 1], [1, 1]], rewards, [[0, 0], [0, 0]])
+        found = ADVANTAGES["turn_credit"](inputs, AlgorithmConfig(turn_gamma=0.0)).advantages
+        assert torch.equal(found, ADVANTAGES["grpo"](inputs, AlgorithmConfig()).advantages)
 
 
 # ---- the table

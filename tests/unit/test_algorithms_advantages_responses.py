@@ -62,11 +62,11 @@ def test_the_score_is_on_the_last_chosen_token_and_penalties_where_they_arise() 
 def test_closing_up_leaves_out_what_was_not_chosen_and_opening_puts_zeros_there() -> None:
     mask = torch.tensor([True, False, True, False, True])
     some = responses([3, 1, 1], mask, values=torch.arange(5.0))
-    closed = some.closed_up()
+    closed = some.without_observations()
     assert closed.lengths.tolist() == [2, 0, 1]
     assert closed.values is not None
     assert closed.values.tolist() == [0.0, 2.0, 4.0]
-    assert some.opened(closed.values + 1).tolist() == [1.0, 0.0, 3.0, 0.0, 5.0]
+    assert some.with_observations(closed.values + 1).tolist() == [1.0, 0.0, 3.0, 0.0, 5.0]
 
 
 def test_padding_and_back_is_the_same() -> None:

@@ -49,8 +49,9 @@ def corrected(
     totals: BatchTotals | None = None,
     mean_weight: float | None = None,
 ) -> Correction:
-    """The correction of rows with log(old / rollout) = ``log_ratio``;
-    mean weight and totals are theirs unless given.
+    """Return the correction of rows with log(old / rollout) = ``log_ratio``.
+
+    Mean weight and totals are computed from these rows unless they are given.
     """
     rollout = torch.full_like(log_ratio, -1.5)
     if mean_weight is None and config.batch_normalize:

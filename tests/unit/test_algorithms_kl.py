@@ -94,7 +94,7 @@ def test_a_plus_keeps_the_value_and_takes_the_gradient_of_k2(kind: str, differen
 
 
 def mean_gradient(kind: str, logits: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
-    """The expected gradient with respect to the logits, tokens drawn from the policy, which is summed out exactly."""
+    """Return the exact expected gradient with respect to the logits, over tokens drawn from the policy."""
     logits = logits.clone().requires_grad_()
     log_probs = logits.log_softmax(-1)
     torch.autograd.backward((log_probs.exp().detach() * kl(log_probs, ref, kind)).sum())
@@ -134,7 +134,7 @@ def test_adaptive_kl_steers_a_kl_that_answers_to_its_coefficient() -> None:
     assert 1.0 / controller.coef == pytest.approx(5.0, rel=1e-3)
 
 
-def test_adaptive_kl_comes_back_from_a_checkpoint_as_it_was() -> None:
+def test_adaptive_kl_is_restored_from_a_checkpoint() -> None:
     controller = AdaptiveKl(coef=0.1, target=5.0, horizon=1000).updated(7.0, num_responses=3)
     assert AdaptiveKl(**json.loads(json.dumps(asdict(controller)))) == controller
 

@@ -102,8 +102,8 @@ LOSSES = whole_losses()
 
 
 def run(loss: MicroBatchLoss, columns: dict[str, Tensor], totals: BatchTotals) -> tuple[LossOutput, Tensor]:
-    """The loss on these rows and its gradient with respect to the model's outputs, [B, T] (log-probs plus entropy, or
-    values).
+    """Return the loss on these rows and its gradient with respect to the model's outputs, [B, T] (log-probs plus
+    entropy, or values).
     """
     outputs = {
         "log_probs": columns["log_probs"].clone().requires_grad_(),

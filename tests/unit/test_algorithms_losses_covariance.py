@@ -21,7 +21,7 @@ def test_a_mini_batch_without_advantages_chooses_no_token() -> None:
     assert ranks.tolist() == pytest.approx([49 / 50] * 50)
 
 
-def test_ties_share_the_lowest_place_of_theirs() -> None:
+def test_ties_share_their_lowest_rank() -> None:
     # Products 1, 1, 1, 1 but for the two in the middle, which are 0.
     ranks = covariance_ranks(torch.tensor([-1.0, -2.0, -2.0, -3.0]), torch.tensor([1.0, 0.0, 0.0, -1.0]))
     assert ranks.tolist() == [0.25, 0.75, 0.75, 0.25]

@@ -90,7 +90,7 @@ def batch(
 
 
 def cut(inputs: WeighedInputs, change: Callable[[Tensor], Tensor]) -> WeighedInputs:
-    """The same bundle with each [B, T] column changed; the totals stay those of the mini-batch."""
+    """Return the same bundle with each [B, T] column changed; the totals stay those of the mini-batch."""
     assert inputs.weights is not None and inputs.covariance_rank is not None
     return replace(
         inputs,
@@ -104,7 +104,7 @@ def cut(inputs: WeighedInputs, change: Callable[[Tensor], Tensor]) -> WeighedInp
 
 
 def run(name: str, inputs: LossInputs, config: PolicyLossConfig) -> tuple[LossOutput, Tensor]:
-    """The loss and its gradient with respect to the log-probs."""
+    """Return the loss and its gradient with respect to the log-probs."""
     log_probs = inputs.log_probs.detach().clone().requires_grad_()
     output = loss_of(POLICY_LOSSES[name], replace(inputs, log_probs=log_probs), config)
     torch.autograd.backward(output.loss)
@@ -610,7 +610,7 @@ def test_unknown_policy_loss_gets_a_suggestion() -> None:
 
 def test_a_loss_cannot_need_a_column_that_no_stage_makes() -> None:
     with pytest.raises(
-        ValueError, match=r"needs \['logits'\], which no stage makes; expected some of \['covariance_rank'"
+        ValueError, match=r"needs \['logits'\], which no stage produces; expected some of \['covariance_rank'"
     ):
         PolicyLoss(fn=POLICY_LOSSES["ppo"].fn, needs=frozenset({"logits"}))
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.unit._weights import NO_WEIGHTS
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "ray", "vllm"}
 # CPU time in units of YARDSTICK, which is measured next to it: how fast a core is differs between machines, and on a
@@ -28,8 +30,8 @@ MAX_HELP, MAX_CONFIG, MAX_REFUSAL = 1.5, 5.5, 6.5
 RECIPE = "recipes/arithmetic/grpo.yaml"
 
 
-def told(words: list[str]) -> subprocess.CompletedProcess[str]:
-    """``verl-like WORDS`` in a process of its own, which prints at the end which modules it has loaded."""
+def reported(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run ``verl-like WORDS`` in a separate process, which prints its loaded modules at the end."""
     code = (
         "import json, sys\n"
         "from verl_like.cli import main\n"
@@ -45,7 +47,7 @@ def told(words: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def cpu_seconds(arguments: list[str]) -> float:
-    """The CPU time of the interpreter with these arguments."""
+    """Return the CPU time of the interpreter with these arguments."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], capture_output=True, timeout=60, cwd=ROOT, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -69,7 +71,7 @@ def cpu_seconds(arguments: list[str]) -> float:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_an_answer_that_needs_no_model_loads_nothing_heavy(words: list[str], status: int) -> None:
-    found, modules = json.loads(told(words).stdout.splitlines()[-1])
+    found, modules = json.loads(reported(words).stdout.splitlines()[-1])
     assert found == status
     assert not HEAVY & set(modules)
 
@@ -81,16 +83,16 @@ def test_a_run_that_is_not_there_is_refused_without_anything_heavy(tmp_path: Pat
     (model / "config.json").write_text("{}")
     (model / "model.safetensors").write_bytes(NO_WEIGHTS)
     words = ["eval", f"model.path={model}", f"data.val_files=[{rows}]", f"trainer.output_dir={tmp_path}"]
-    answer = told([*words, "cluster.device=cpu"])
+    answer = reported([*words, "cluster.device=cpu"])
     found, modules = json.loads(answer.stdout.splitlines()[-1])
     assert found == 2 and "holds no checkpoint to evaluate" in answer.stderr
     assert not HEAVY & set(modules)
 
 
-def test_a_column_that_the_rows_lack_is_told_without_models(tmp_path: Path) -> None:
+def test_a_column_that_the_rows_lack_is_reported_without_models(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"question": "1+1=", "answer": "2"}\n')
     words = ["train", "model.path=gpt2", f"data.train_files=[{tmp_path}/rows.jsonl]", "cluster.device=cpu"]
-    answer = told([*words, f"trainer.output_dir={tmp_path}/out"])
+    answer = reported([*words, f"trainer.output_dir={tmp_path}/out"])
     found, modules = json.loads(answer.stdout.splitlines()[-1])
     assert found == 2 and "data.prompt_key is 'prompt', but row 0 of" in answer.stderr
     assert not HEAVY & set(modules)

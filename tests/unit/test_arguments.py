@@ -32,7 +32,7 @@ def test_help_has_examples_that_can_be_typed_and_the_exit_status(
         assert parsed([command, *words]).command == command
 
 
-def test_the_help_of_train_tells_options_as_the_schema_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_train_describes_options_as_the_schema_does(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of("train", capsys)
     for name in FIRST_OPTIONS:
         assert f"  {name}=" in text and options()[name].doc in text
@@ -95,7 +95,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["train", "r.yaml", "--dryrun"], "did you mean --dry-run?"),
         (["trian"], "unknown command trian; did you mean train?"),
@@ -104,10 +104,8 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["train", "r.yaml", "--actor_learning_rate", "1e-6"], "it is openrlhf's name: write actor.optim.lr=1e-6."),
     ],
 )
-def test_a_word_that_is_not_known_is_told_what_was_meant(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert told in refused(words, capsys)
+def test_an_unknown_word_gets_a_suggestion(words: list[str], reported: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reported in refused(words, capsys)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_a_word_that_is_not_known_is_told_what_was_meant(
         (["train", "--from", "verl", "a=1", "--config-name=x"], ["a=1", "--config-name=x"]),
     ],
 )
-def test_words_may_stand_behind_options(words: list[str], rest: list[str]) -> None:
+def test_arguments_may_follow_options(words: list[str], rest: list[str]) -> None:
     assert parsed(words).words == rest
 
 
@@ -130,12 +128,12 @@ def test_help_of_another_projects_command_is_help(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("words", [["run.sh", "--out", "q.yaml", "x"], ["--out", "q.yaml", "run.sh", "x"]])
-def test_options_of_migrate_stand_before_or_behind_the_script(words: list[str]) -> None:
+def test_options_of_migrate_may_be_before_or_after_the_script(words: list[str]) -> None:
     found = parsed(["migrate", *words, "--from", "verl"])
     assert (str(found.out), str(found.file), found.words, found.peer) == ("q.yaml", "run.sh", ["x"], "verl")
 
 
-def test_a_file_that_the_system_refuses_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_the_system_refuses_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     name = f"{'x' * 300}.yaml"
     assert main(["config", name]) == 1
     assert capsys.readouterr().err == f"error: {name}: File name too long\n"

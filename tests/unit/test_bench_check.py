@@ -31,6 +31,7 @@ def test_only_a_ratio_to_a_peer_may_be_missing() -> None:
     assert _check.verdict("ratio_vs_verl_gae", None, {"least": 1.0}) == "no peer"
 
 
+@pytest.mark.processes
 def test_a_benchmark_that_fails_fails_the_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

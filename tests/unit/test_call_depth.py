@@ -130,7 +130,7 @@ def hold(stacks: Sequence[Sequence[str]], facade: str) -> None:
     assert stacks, "no call reached Ray"
     for stack in stacks:
         assert facade in stack[0], stack
-        assert stack[-1].endswith("_work"), f"Ray is called on a thread of its own: {stack}"
+        assert stack[-1].endswith("_work"), f"Ray is called on a separate thread: {stack}"
         assert len(stack) <= MOST, stack
 
 

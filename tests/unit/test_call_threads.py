@@ -81,7 +81,7 @@ def test_ctrl_c_ends_the_wait_for_a_call(threads: CallThreads, door: threading.E
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def test_the_result_of_a_call_that_was_late_can_still_be_had(threads: CallThreads, door: threading.Event) -> None:
+def test_the_result_of_a_late_call_is_still_available(threads: CallThreads, door: threading.Event) -> None:
     pending = threads.begin("the door", lambda: door.wait(30))
     with pytest.raises(NoAnswer):
         pending.result(0.05)
@@ -99,7 +99,7 @@ def test_calls_one_after_the_other_share_a_thread_and_hanging_ones_take_one_each
     hanging = [threads.begin("the door", lambda: door.wait(30)) for _ in range(20)]
     assert threading.active_count() == num_before + 2
     made: list[str] = []
-    with pytest.raises(NoAnswer, match="it was not begun, because as many calls hang as there are threads"):
+    with pytest.raises(NoAnswer, match="it has not begun, because every thread has a call that hangs"):
         threads.call("a late one", lambda: made.append("late"), limit_s=0.05)
     door.set()
     assert all(pending.result(10) for pending in hanging)
@@ -182,7 +182,7 @@ def test_an_exception_that_comes_late_is_logged_once(
     door.set()
     until(lambda: "the store failed" in caplog.text)
     pending.abandon()
-    assert caplog.text.count("after it was left: ConnectionError: no route") == 1
+    assert caplog.text.count("after its caller stopped waiting: ConnectionError: no route") == 1
 
 
 def test_an_exception_that_is_waited_for_is_not_logged(threads: CallThreads, caplog: pytest.LogCaptureFixture) -> None:
@@ -202,6 +202,7 @@ def test_an_idle_thread_holds_neither_arguments_nor_results(threads: CallThreads
     assert known() is None
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("blocked", [BLOCKED_SIGNALS, frozenset()])
 def test_what_a_call_starts_has_the_signal_mask_of_its_thread(blocked: frozenset[signal.Signals]) -> None:
     def mask() -> str:
@@ -214,16 +215,18 @@ def test_what_a_call_starts_has_the_signal_mask_of_its_thread(blocked: frozenset
     assert BLOCKED_SIGNALS == ENDING_SIGNALS | stacks.HELD_BACK
 
 
+@pytest.mark.processes
 def test_time_in_which_the_process_is_stopped_does_not_count() -> None:
     """As after Ctrl-Z and fg, or when a laptop wakes."""
     code = """
 import time
-from verl_like.call_threads import THREADS
+from verl_like.context import current
+from verl_like.call_threads import CallThreads
 def call():
     print("begun", flush=True)
     time.sleep(0.8)
     return "answered"
-print(THREADS.call("a nap", call, limit_s=3), flush=True)
+print(current(CallThreads).call("a nap", call, limit_s=3), flush=True)
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -238,11 +241,13 @@ print(THREADS.call("a nap", call, limit_s=3), flush=True)
         process.wait(timeout=10)
 
 
+@pytest.mark.processes
 def test_a_call_that_hangs_does_not_delay_the_interpreters_exit() -> None:
     code = """
 import time
-from verl_like.call_threads import RAY_THREADS, THREADS
-for threads in (THREADS, RAY_THREADS):
+from verl_like.context import current
+from verl_like.call_threads import RayThreads, CallThreads
+for threads in (current(CallThreads), current(RayThreads)):
     threads.begin("for ever", lambda: time.sleep(600))
 print("ends")
 """

@@ -49,7 +49,7 @@ def test_a_call_is_named_by_what_the_role_does() -> None:
     assert RankCall(0, WorkerHost.profile, ("folder",)).title == "profile"
 
 
-def test_a_record_that_cannot_be_written_is_told_and_ends_nothing(
+def test_a_record_that_cannot_be_written_is_reported_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ray_calls, "recorded_calls", lambda: RECORDED)

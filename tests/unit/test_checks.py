@@ -44,7 +44,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def refusal(config: Config, **changes: object) -> str:
-    """The message with which a configuration with these changes (dots as double underscores) is refused."""
+    """Return the message with which a configuration with these changes is refused (dots as double underscores)."""
     num_devices = changes.pop("num_devices", 0)
     assert isinstance(num_devices, int)
     apply(config, changes)
@@ -72,10 +72,10 @@ def test_what_is_odd_but_can_work_is_warned_about(config: Config, caplog: pytest
     apply(config, {"actor__kl_loss_coef": 0.02, "algorithm__kl_coef": 0.01})
     with caplog.at_level(logging.WARNING):
         check(config, num_devices=0)
-    assert "the KL to the reference is paid twice" in caplog.text
+    assert "the KL to the reference is penalised twice" in caplog.text
 
 
-def test_all_problems_are_told_at_once_and_numbered(config: Config) -> None:
+def test_all_problems_are_reported_together_and_numbered(config: Config) -> None:
     text = refusal(config, model__path="", trainer__loggers=["tensorbord"], actor__mini_batch_size=5)
     assert text.splitlines()[0] == "3 problems:"
     assert [line[:5] for line in text.splitlines()[1:]] == ["  1. ", "  2. ", "  3. "]
@@ -148,13 +148,13 @@ def test_a_missing_file_is_refused_and_its_neighbour_suggested(config: Config) -
     assert text == "data.train_files holds data/trian.parquet, which does not exist; did you mean data/train.parquet?"
 
 
-def test_a_missing_folder_of_files_says_where_was_looked(config: Config, tmp_path: Path) -> None:
+def test_a_missing_folder_of_files_is_reported_with_the_path_searched(config: Config, tmp_path: Path) -> None:
     assert f"looked from {tmp_path}" in refusal(config, data__val_files=["nowhere/x.parquet"])
 
 
-def test_what_the_recipe_names_and_nobody_made_yet_is_refused_with_the_command_that_makes_it(config: Config) -> None:
+def test_missing_files_of_a_recipe_are_refused_with_the_command_that_makes_them(config: Config) -> None:
     config.trainer.prepare_command = "make train"
-    remedy = "Run `make train`, which makes what the recipe names; otherwise correct the path"
+    remedy = "Run `make train`, which creates the files of the recipe; otherwise correct the path"
     assert remedy in refusal(config, model__path="outputs/arithmetic/warmstart/model")
     config.model.path = "gpt2"
     assert remedy in refusal(config, data__train_files=["outputs/arithmetic/data/train.parquet"])
@@ -214,11 +214,11 @@ def test_entries_of_a_custom_dataset_need_be_no_files(config: Config, tmp_path: 
 @pytest.mark.parametrize("option", ["custom_dataset", "sampler"])
 def test_arguments_of_no_own_code_are_refused(config: Config, option: str) -> None:
     text = refusal(config, **{f"data__{option}_kwargs": {"level": 1}})
-    assert f"data.{option} names no code of yours, so nothing takes them" in text
+    assert f"data.{option} does not name your own code, so nothing reads them" in text
 
 
 def test_a_curriculum_takes_its_own_options_alone(config: Config) -> None:
-    assert "data.sampler names no code of yours" in refusal(
+    assert "data.sampler does not name your own code" in refusal(
         config, data__sampler="curriculum", data__sampler_kwargs={"low": 0.1}
     )
 
@@ -235,14 +235,14 @@ def test_a_band_without_scores_is_refused(config: Config) -> None:
 
 def test_a_curriculum_without_new_prompts_is_refused(config: Config) -> None:
     text = refusal(config, data__sampler="curriculum", data__curriculum__unseen_frac=0.0)
-    assert text.startswith("data.curriculum.unseen_frac is 0, so the prompts of the first batch alone would ever be tr")
+    assert text.startswith("data.curriculum.unseen_frac is 0, so only the prompts of the first batch would ever be tr")
     assert "expected a number above 0, up to 1. Set data.curriculum.unseen_frac=0.5" in text
 
 
-def test_a_sampler_beside_weights_is_refused(config: Config, tmp_path: Path) -> None:
+def test_a_sampler_together_with_weights_is_refused(config: Config, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def order(prompts, seed, epoch): return []")
     text = refusal(config, data__sampler="mine.py:order", data__train_weights=[1.0])
-    assert text.startswith("data.sampler is mine.py:order and data.train_weights is [1.0], but one alone can choose")
+    assert text.startswith("data.sampler is mine.py:order and data.train_weights is [1.0], but only one of them can")
 
 
 @pytest.mark.parametrize(("option", "value"), [("test_freq", 5), ("val_only", True), ("best_metric", "val/x")])
@@ -361,7 +361,7 @@ def test_a_judge_has_whole_engines(config: Config) -> None:
         config, reward__judge__path="model", reward__judge__num_workers=3, reward__judge__tensor_parallel_size=2
     )
     assert text.startswith(
-        "reward.judge.num_workers is 3, which is no multiple of reward.judge.tensor_parallel_size=2."
+        "reward.judge.num_workers is 3, which is not a multiple of reward.judge.tensor_parallel_size=2."
     )
     config.reward.judge.num_workers = 2
     assert "generates on one rank at a time" in refusal(config, reward__judge__backend="hf")
@@ -381,9 +381,9 @@ def test_a_judges_template_pattern_and_scale_are_checked(
     assert refusal(config, reward__judge__path="model", **changes).startswith(message)
 
 
-def test_a_judge_has_room_for_its_question(config: Config) -> None:
+def test_a_judge_has_enough_context_for_its_question(config: Config) -> None:
     text = refusal(config, reward__judge__path="model", reward__judge__max_tokens=512, reward__judge__max_model_len=512)
-    assert "leaves no room for a question" in text
+    assert "leaves no tokens for the prompt" in text
 
 
 @pytest.mark.parametrize("placement", ["colocated", "own"])
@@ -395,15 +395,15 @@ def test_greedy_baselines_are_scored_by_a_reward_model_wherever_it_is(config: Co
     check(config, num_devices=0)
 
 
-def test_models_with_gpus_of_their_own_are_counted(config: Config) -> None:
+def test_models_with_their_own_gpus_are_counted(config: Config) -> None:
     changes = {"cluster__device": "cuda", "reward__judge__path": "model", "reward__judge__num_workers": 2}
     text = refusal(config, num_devices=3, cluster__workers_per_node=2, **changes)
     assert (
-        "cluster asks for 4 GPUs (num_nodes=1 x workers_per_node=2 + reward.judge.num_workers=2), but 3 exist." in text
+        "cluster requests 4 GPUs (num_nodes=1 x workers_per_node=2 + reward.judge.num_workers=2), but 3 exist." in text
     )
     assert "Set cluster.workers_per_node=1," in text
     text = refusal(config, num_devices=4, cluster__workers_per_node=0, **changes)
-    assert "takes every GPU, but reward.judge.num_workers ask" in text and "Set cluster.workers_per_node=2." in text
+    assert "uses every GPU, but reward.judge.num_workers need" in text and "Set cluster.workers_per_node=2." in text
 
 
 # --- rollout
@@ -418,8 +418,8 @@ def test_an_engine_step_shorter_than_a_row_is_refused(config: Config) -> None:
         data__max_response_length=64,
     )
     assert text == (
-        "rollout.max_num_batched_tokens is 100, but data.max_prompt_length + data.max_response_length is 124, which "
-        "vLLM on CPU takes whole. Set rollout.max_num_batched_tokens=124 or more, or shorten the rows."
+        "rollout.max_num_batched_tokens is 100, but data.max_prompt_length + data.max_response_length is 124, and "
+        "vLLM on CPU cannot split a row. Set rollout.max_num_batched_tokens=124 or more, or shorten the rows."
     )
 
 
@@ -430,7 +430,7 @@ def test_a_gpu_takes_a_row_in_several_engine_steps(config: Config) -> None:
 
 def test_an_engine_step_shorter_than_its_sequences_is_refused(config: Config) -> None:
     text = refusal(config, rollout__max_num_batched_tokens=1500, rollout__max_num_seqs=2000)
-    assert "rollout.max_num_seqs=2000 sequences may each want a token" in text
+    assert "rollout.max_num_seqs=2000 sequences may each need a token" in text
     assert text.endswith("Set rollout.max_num_seqs=1500 or less.")
 
 
@@ -497,7 +497,7 @@ def test_a_joined_cluster_without_gpus_is_checked_for_cpus(config: Config) -> No
         "actor.optim.offload",
         "cluster.threads_per_worker",
     ]
-    with pytest.raises(Refused, match="which is for workers on CPU, but the workers run on GPUs"):
+    with pytest.raises(Refused, match="which applies to workers on CPU, but the workers run on GPUs"):
         check_devices(config, world_size=2, device="cuda", cores=8)
 
 
@@ -509,7 +509,7 @@ def test_greedy_validation_repeated_is_refused(config: Config) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("max_num_sequences", "which vLLM's engine does not take; did you mean max_num_seqs?"),
+        ("max_num_sequences", "which vLLM's engine does not accept; did you mean max_num_seqs?"),
         ("max_num_seqs", "which has its own option. Set rollout.max_num_seqs instead."),
         ("load_format", "which the vLLM backend must set itself. Remove it."),
     ],
@@ -548,7 +548,7 @@ def test_cuda_without_a_gpu_is_refused(config: Config) -> None:
 def test_more_gpus_than_exist_are_refused(config: Config) -> None:
     text = refusal(config, num_devices=4, cluster__device="cuda", cluster__workers_per_node=8)
     assert text.startswith(
-        "cluster asks for 8 GPUs (num_nodes=1 x workers_per_node=8), but 4 exist. Set cluster.workers_per_node=4"
+        "cluster requests 8 GPUs (num_nodes=1 x workers_per_node=8), but 4 exist. Set cluster.workers_per_node=4"
     )
 
 
@@ -616,7 +616,7 @@ def test_fused_kernels_without_a_gpu_or_not_installed_or_compiled_too_are_refuse
     on_gpu = {"num_devices": 2, "cluster__device": "cuda", "model__kernels": "liger"}
     if importlib.util.find_spec("liger_kernel") is None:
         assert "liger-kernel is not installed" in refusal(config, **on_gpu)
-    assert "actor.compile_layers has the compiler fuse" in refusal(config, **on_gpu, actor__compile_layers=True)
+    assert "actor.compile_layers compiles the layers" in refusal(config, **on_gpu, actor__compile_layers=True)
 
 
 def test_compiled_layers_without_packing_are_refused(config: Config) -> None:
@@ -641,7 +641,7 @@ def test_flash_attention_that_is_not_installed_is_refused(config: Config, kernel
 def test_a_kernel_of_16_bits_with_32_bits_is_refused(config: Config, section: str) -> None:
     sharding = {f"{section.replace('.', '__')}__fsdp__param_dtype": "float32"}
     text = refusal(config, num_devices=2, cluster__device="cuda", model__attention="varlen", **sharding)
-    assert f"model.attention is varlen, which takes 16 bits, but {section}.fsdp.param_dtype is float32" in text
+    assert f"model.attention is varlen, which needs 16-bit tensors, but {section}.fsdp.param_dtype is float32" in text
 
 
 # --- trainer
@@ -676,11 +676,11 @@ def test_an_experiment_name_that_chains_urls_is_refused_with_a_remote_folder(con
         ("file://rel/dir", "but must be file:// and an absolute folder"),
         ("file://", "but must be file:// and an absolute folder"),
         ("file:///", "but must name a folder on the disk. Give a folder like file:///mnt/runs."),
-        ("file://{here}/outputs", "but must lie apart from the run's own folder"),
-        ("file://{here}/data/../outputs/", "but must lie apart from the run's own folder"),
-        ("file://{here}/outputs/run", "but must lie apart from the run's own folder"),
-        ("file://{here}/outputs/run/copy", "but must lie apart from the run's own folder"),
-        ("local://{here}/outputs/run/copy", "but must lie apart from the run's own folder"),
+        ("file://{here}/outputs", "but must not overlap the run's folder"),
+        ("file://{here}/data/../outputs/", "but must not overlap the run's folder"),
+        ("file://{here}/outputs/run", "but must not overlap the run's folder"),
+        ("file://{here}/outputs/run/copy", "but must not overlap the run's folder"),
+        ("local://{here}/outputs/run/copy", "but must not overlap the run's folder"),
     ],
 )
 def test_a_remote_folder_that_holds_no_copy_apart_is_refused(config: Config, url: str, message: str) -> None:
@@ -691,11 +691,11 @@ def test_a_remote_folder_that_holds_no_copy_apart_is_refused(config: Config, url
 
 def test_a_remote_folder_that_would_hold_the_runs_own_in_its_copy_is_refused(config: Config) -> None:
     changes = {"trainer__output_dir": "x/run/deep", "trainer__experiment_name": "run"}
-    assert "must lie apart" in refusal(config, trainer__remote_dir=f"file://{Path.cwd()}/x", **changes)
+    assert "must not overlap" in refusal(config, trainer__remote_dir=f"file://{Path.cwd()}/x", **changes)
 
 
 @pytest.mark.parametrize("place", ["elsewhere", "outputs/copies", "outputs-2"])
-def test_a_remote_folder_beside_the_runs_own_is_accepted(config: Config, place: str) -> None:
+def test_a_remote_folder_next_to_the_runs_own_is_accepted(config: Config, place: str) -> None:
     apply(config, {"trainer__remote_dir": f"file://{Path.cwd()}/{place}", "trainer__experiment_name": "run"})
     check(config, num_devices=2)
 

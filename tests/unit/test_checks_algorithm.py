@@ -16,11 +16,13 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 
 PRESETS = sorted(path.stem for path in (conf_dir() / "algorithm").glob("*.yaml"))
+_GAME = ["environment.path=game.py:Game"]
+NEEDED = {"gigpo": _GAME, "turn_credit": _GAME}  # what a preset leaves to the user
 COMPONENTS = {"algorithm__adv_estimator": "gdpo", "algorithm__reward_components": {"correct": 1.0}}
 
 
 def config(**changes: object) -> Config:
-    """The default configuration with these changes (dots as double underscores)."""
+    """Return the default configuration with these changes (dots as double underscores)."""
     made = Config()
     for name, value in changes.items():
         *parents, leaf = name.split("__")
@@ -56,7 +58,7 @@ def test_the_defaults_pass_without_a_warning() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_passes(preset: str) -> None:
-    check(compose(None, [f"algorithm={preset}"]).config)
+    check(compose(None, [f"algorithm={preset}", *NEEDED.get(preset, [])]).config)
 
 
 def test_every_rule_of_the_module_is_in_the_list() -> None:
@@ -91,6 +93,26 @@ def test_one_response_per_prompt_with_filtered_groups_is_refused() -> None:
         "prompt. Set rollout.n=8, or algorithm.filter_groups=false."
     )
     assert passes(rollout__n=8, algorithm__adv_estimator="remax", algorithm__filter_groups=True)
+
+
+# --- turns
+
+
+@pytest.mark.parametrize("name", ["gigpo", "turn_credit", "own"])
+def test_an_estimator_of_turns_without_an_environment_is_refused(name: str, tmp_path: Path) -> None:
+    if name == "own":
+        (file := tmp_path / "own.py").write_text(
+            "from verl_like.algorithms.advantages import Estimator\n"
+            "mine = Estimator(fn=lambda inputs, config: None, needs=frozenset({'turns'}))\n"
+        )
+        name = f"{file}:mine"
+    assert refusal(algorithm__adv_estimator=name) == (
+        f"environment.path and environment.tools are empty, but algorithm.adv_estimator={name} needs the turns of "
+        "episodes, which only an environment gives. Set one of them, or use algorithm.adv_estimator=grpo."
+    )
+    assert passes(algorithm__adv_estimator=name, environment__path="game.py:Game")
+    assert passes(algorithm__adv_estimator=name, environment__tools="tools.py")
+    assert passes(algorithm__adv_estimator="grpo")
 
 
 # --- critic and reference
@@ -138,7 +160,8 @@ def test_two_kl_terms_are_warned_about() -> None:
     changes = {"actor__kl_loss_coef": 0.02, "algorithm__kl_coef": 0.01}
     assert passes(**changes)
     assert list(algorithm_warnings(config(**changes))) == [
-        "both actor.kl_loss_coef=0.02 and algorithm.kl_coef=0.01 are above 0: the KL to the reference is paid twice."
+        "both actor.kl_loss_coef=0.02 and algorithm.kl_coef=0.01 are above 0: the KL to the reference is penalised "
+        "twice."
     ]
 
 
@@ -157,7 +180,7 @@ def test_a_horizon_that_one_step_could_use_up_is_refused() -> None:
     """A step of 32 x 8 responses may take 0.2 x 256 / horizon off the coefficient."""
     adaptive = {"algorithm__kl_target": 0.1, "algorithm__kl_coef": 0.01}
     assert refusal(**adaptive, algorithm__kl_horizon=51) == (
-        "algorithm.kl_horizon is 51, but a step has 256 responses, which could bring the coefficient to 0 at once. "
+        "algorithm.kl_horizon is 51, but a step has 256 responses, which could set the coefficient to 0 in one step. "
         "Set algorithm.kl_horizon above 51.2."
     )
     assert passes(**adaptive, algorithm__kl_horizon=52)
@@ -213,7 +236,7 @@ def test_options_of_weights_without_weights_are_refused(option: str, value: obje
     text = refusal(algorithm__rollout_correction__level="off", **{f"algorithm__rollout_correction__{option}": value})
     section = "algorithm.rollout_correction"
     assert text == (
-        f"{section}.{shown} is about importance weights, but {section}.level=off has none. Set {section}.level=token, "
+        f"{section}.{shown} changes importance weights, but {section}.level=off uses none. Set {section}.level=token, "
         f"or leave "
         f"{option} at its default."
     )
@@ -263,9 +286,8 @@ def test_a_covariance_band_that_is_narrower_than_its_share_is_refused() -> None:
 @pytest.mark.parametrize("option", ["kl_loss_coef", "entropy_coef"])
 def test_rows_without_advantage_are_not_skipped_where_another_term_moves_the_weights(option: str) -> None:
     assert refusal(actor__skip_zero_advantages=True, **{f"actor__{option}": 0.01}) == (
-        f"actor.skip_zero_advantages is true, but actor.{option} is above 0, so responses without advantage move the "
-        f"weights too. "
-        f"Set actor.skip_zero_advantages=false, or actor.{option}=0."
+        f"actor.skip_zero_advantages is true, but actor.{option} is above 0, so responses without advantage also "
+        f"change the weights. Set actor.skip_zero_advantages=false, or actor.{option}=0."
     )
     assert passes(actor__skip_zero_advantages=False, **{f"actor__{option}": 0.01})
     assert passes(actor__skip_zero_advantages=True)
@@ -274,15 +296,14 @@ def test_rows_without_advantage_are_not_skipped_where_another_term_moves_the_wei
 @pytest.mark.parametrize("name", ["kl_cov", "dro"])
 def test_rows_without_advantage_are_not_skipped_where_the_loss_acts_on_them(name: str) -> None:
     assert refusal(actor__skip_zero_advantages=True, actor__policy_loss=name) == (
-        f"actor.skip_zero_advantages is true, but actor.policy_loss={name} may move the weights for responses without "
-        f"advantage. "
-        "Set actor.skip_zero_advantages=false."
+        f"actor.skip_zero_advantages is true, but actor.policy_loss={name} may change the weights for responses "
+        "without advantage. Set actor.skip_zero_advantages=false."
     )
 
 
 def test_rows_without_advantage_are_not_skipped_for_a_loss_of_which_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def loss(inputs, config): ...\n")
-    assert "may move the weights" in refusal(
+    assert "may change the weights" in refusal(
         actor__skip_zero_advantages=True, actor__policy_loss=f"{tmp_path}/mine.py:loss"
     )
 
@@ -292,7 +313,7 @@ def test_rows_without_advantage_are_not_skipped_for_a_loss_of_which_nothing_is_k
 
 def test_components_that_nothing_reads_are_refused() -> None:
     assert refusal(algorithm__reward_components={"format": 0.5}) == (
-        "algorithm.reward_components is {'format': 0.5}, but algorithm.adv_estimator=grpo reads the score alone. "
+        "algorithm.reward_components is {'format': 0.5}, but algorithm.adv_estimator=grpo reads only the score. "
         "Use algorithm.adv_estimator=gdpo, or leave it empty."
     )
     assert passes(**COMPONENTS)
@@ -301,7 +322,7 @@ def test_components_that_nothing_reads_are_refused() -> None:
 def test_an_estimator_of_components_without_any_is_refused() -> None:
     text = refusal(algorithm__adv_estimator="gdpo")
     assert text.startswith(
-        "algorithm.reward_components is empty, but algorithm.adv_estimator=gdpo learns from the parts"
+        "algorithm.reward_components is empty, but algorithm.adv_estimator=gdpo learns from the components"
     )
     assert text.endswith("Set algorithm.reward_components={name: weight, ...}.")
 
@@ -311,8 +332,8 @@ def test_an_estimator_of_components_without_any_is_refused() -> None:
 )
 def test_what_changes_the_score_is_refused_where_its_parts_are_read(option: str, value: float) -> None:
     assert refusal(**COMPONENTS, **{f"algorithm__{option}": value}) == (
-        f"algorithm.{option} is set, but it changes the score, of which algorithm.adv_estimator=gdpo reads the parts. "
-        f"Leave algorithm.{option} at its default."
+        f"algorithm.{option} is set, but it changes the score, and algorithm.adv_estimator=gdpo reads only its "
+        f"components. Leave algorithm.{option} at its default."
     )
     assert passes(**{f"algorithm__{option}": value})
 
@@ -330,8 +351,7 @@ def test_an_over_long_buffer_as_long_as_the_response_is_refused() -> None:
 def test_rows_that_come_and_go_are_refused_where_a_mini_batchs_tokens_are_ranked(overrides: dict[str, object]) -> None:
     [name] = [name.replace("__", ".") for name in overrides]
     assert refusal(actor__policy_loss="clip_cov", **overrides) == (
-        f"{name} is set, but actor.policy_loss=clip_cov ranks the tokens of a whole mini-batch, of which {name} then "
-        f"drops or repeats "
-        f"rows. Leave {name} at its default, or use another actor.policy_loss."
+        f"{name} is set, but actor.policy_loss=clip_cov ranks the tokens of a whole mini-batch, and {name} then drops "
+        f"or repeats some of its rows. Leave {name} at its default, or use another actor.policy_loss."
     )
     assert passes(**overrides) and passes(actor__policy_loss="clip_cov")

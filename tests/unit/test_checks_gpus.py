@@ -42,10 +42,10 @@ def test_cuda_visible_devices_is_read_up_to_the_first_that_is_none(visible: str 
     assert num_visible(4, visible) == expected
 
 
-def test_a_gpu_that_torch_cannot_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_torch_cannot_use_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("verl_like.checks.rules.gpus_here", lambda: Gpus(2, torch_is_cpu_build=True))
-    told = [problem for problem in contradictions(Config()) if "CPU build" in problem]
-    assert told == [
+    reported = [problem for problem in contradictions(Config()) if "CPU build" in problem]
+    assert reported == [
         "the workers would run on 2 GPUs (cluster.device=auto), but the installed torch is a CPU build. Run `make "
         "setup ACCELERATOR=cuda`, or set cluster.device=cpu."
     ]
@@ -82,7 +82,7 @@ class Nvml:
         return 0
 
 
-def test_the_smallest_gpu_is_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_reports_the_smallest_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Nvml())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert smallest_gpu() == ("NVIDIA L40S", 48_305_799_168)

@@ -30,7 +30,7 @@ def test_options_of_a_reference_that_is_the_actor_are_refused(config: Config) ->
     assert problem.startswith(
         "ref.max_tokens_per_micro_batch and ref.fsdp would have no effect: with model.lora.rank=8"
     )
-    assert problem.endswith("name a model of its own in ref.path.")
+    assert problem.endswith("name a separate model in ref.path.")
     config.ref.path = "another"
     assert problems(config) == []
     config.ref.path, config.model.lora.rank = "", 0
@@ -42,19 +42,19 @@ def test_an_engine_without_an_adapter_to_take_is_refused(config: Config) -> None
     assert problems(config) == []
     config.model.lora.rank = 0
     (problem,) = problems(config)
-    assert "model.lora.rank is 0, so there is none" in problem
+    assert "model.lora.rank is 0, so there is no adapter" in problem
 
 
 def test_an_engine_that_takes_no_adapters_is_refused(config: Config) -> None:
     config.rollout.lora, config.rollout.backend = "adapter", "hf"
     (problem,) = problems(config)
-    assert "only vLLM takes, but rollout.backend is hf. Set rollout.lora=merged." in problem
+    assert "only vLLM supports, but rollout.backend is hf. Set rollout.lora=merged." in problem
 
 
 def test_a_rank_that_no_engine_takes_is_refused(config: Config) -> None:
     config.rollout.lora, config.model.lora.rank = "adapter", MAX_ENGINE_RANK + 1
     (problem,) = problems(config)
-    assert f"model.lora.rank is {MAX_ENGINE_RANK + 1}, but vLLM takes adapters of rank {MAX_ENGINE_RANK}" in problem
+    assert f"model.lora.rank is {MAX_ENGINE_RANK + 1}, but vLLM supports adapters of rank {MAX_ENGINE_RANK}" in problem
     config.rollout.lora = "merged"
     assert problems(config) == []
 

@@ -54,7 +54,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "reason"), DAMAGES.values(), ids=DAMAGES)
-def test_auto_takes_the_newest_whole_checkpoint_and_says_what_it_passed_over(
+def test_auto_takes_the_newest_complete_checkpoint_and_reports_what_it_skipped(
     spoil: Callable[[Path], object], reason: str, checkpoints: Checkpoints, caplog: pytest.LogCaptureFixture
 ) -> None:
     spoil(checkpoints.path(7))
@@ -63,7 +63,7 @@ def test_auto_takes_the_newest_whole_checkpoint_and_says_what_it_passed_over(
     assert start == checkpoints.path(5)
     [record] = caplog.records
     assert record.getMessage().startswith(f"passed over step_7 ({reason}")
-    assert record.getMessage().endswith("; step_5 is the newest that is whole")
+    assert record.getMessage().endswith("; step_5 is the newest intact checkpoint")
     checkpoints.check_start(start, job="train")  # what is damaged does not count as another continuation
     assert checkpoint_of(checkpoints.folder.parent) == checkpoints.path(5)
 
@@ -83,16 +83,16 @@ def test_a_damaged_checkpoint_that_is_named_is_refused_in_one_line(
             checkpoint_of(path)
 
 
-def test_where_no_checkpoint_is_whole_nothing_begins_anew_in_silence(checkpoints: Checkpoints) -> None:
+def test_without_a_complete_checkpoint_a_run_does_not_silently_start_again(checkpoints: Checkpoints) -> None:
     for step in (5, 7):
         flip(checkpoints.path(step) / WEIGHTS)
-    with pytest.raises(ValueError, match=r"holds no checkpoint that is whole: step_7 \(.*\); step_5 \("):
+    with pytest.raises(ValueError, match=r"holds no intact checkpoint: step_7 \(.*\); step_5 \("):
         checkpoints.find("auto")
     with pytest.raises(ValueError, match=r"step_7 is damaged: .*step_5 is damaged: .*Name another checkpoint"):
         checkpoint_of(checkpoints.folder.parent)
 
 
-def test_a_step_that_was_damaged_is_written_anew(checkpoints: Checkpoints) -> None:
+def test_a_damaged_step_is_written_again(checkpoints: Checkpoints) -> None:
     flip(checkpoints.path(7) / WEIGHTS)
     assert damage(checkpoints.path(7)) is not None
     save(checkpoints, 7, actor="new")
@@ -129,14 +129,14 @@ def test_a_manifest_that_names_a_file_elsewhere_is_damage(name: str, checkpoints
     recorded = json.loads((folder / NAME).read_text())
     recorded["files"][name] = recorded["files"][WEIGHTS]
     (folder / NAME).write_text(json.dumps(recorded))
-    assert "lies outside of it" in str(damage(folder))
+    assert "is outside of the folder" in str(damage(folder))
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
         (pickle.dumps({"model.weight": 1}), "actor/.metadata lists no tensors of a sharded checkpoint"),
-        (b"\xffno pickle", "actor/.metadata is no pickle ("),
+        (b"\xffno pickle", "actor/.metadata is not a pickle ("),
         (pickle.dumps(["torch.distributed.checkpoint.metadata"]), "actor/.metadata lists no weights of a model"),
         (pickle.dumps(["torch.distributed.checkpoint.metadata", "model.weight"]), None),
     ],
@@ -153,4 +153,4 @@ def test_a_checkpoint_of_another_program_is_known_without_torch(
     if expected is None:
         assert problem is None
     else:
-        assert problem is not None and f"which another program has written: {expected}" in problem
+        assert problem is not None and f"which was written by another program: {expected}" in problem

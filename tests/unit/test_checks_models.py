@@ -78,16 +78,16 @@ VISION = {
     [
         (
             VISION,
-            "which reads pictures (Qwen2_5_VLForConditionalGeneration, with vision_config in its config.json), where "
-            "rows are text. Name a language model of text alone, e.g. Qwen/Qwen3-0.6B.",
+            "which reads pictures (Qwen2_5_VLForConditionalGeneration, with vision_config in its config.json), but "
+            "rows are text. Name a text-only language model, e.g. Qwen/Qwen3-0.6B.",
         ),
         ({"model_type": "gemma3", "text_config": {}, "vision_config": {"a": 1}}, "which reads pictures (of no stated"),
         ({"model_type": "llava_qwen2", "mm_vision_tower": "clip"}, "which reads pictures ("),
         ({"model_type": "qwen2_audio", "audio_config": {"a": 1}}, "which reads sound ("),
-        (BERT, "which is an encoder (BertForMaskedLM) and writes no text, where a decoder is expected. Name a"),
+        (BERT, "which is an encoder (BertForMaskedLM) and generates no text, expected a decoder-only model. Name a"),
         ({"model_type": "modernbert"}, "which is an encoder ("),
-        ({"model_type": "t5", "is_encoder_decoder": True}, "which is an encoder with a decoder ("),
-        ({"model_type": "clip", "architectures": ["CLIPModel"]}, "which is a clip (CLIPModel), of which the installed"),
+        ({"model_type": "t5", "is_encoder_decoder": True}, "which is an encoder-decoder model ("),
+        ({"model_type": "clip", "architectures": ["CLIPModel"]}, "which is a clip (CLIPModel), which the installed"),
         (
             {"model_type": "own", "auto_map": {"AutoModelForCausalLM": "a.B"}},
             "(a.B). Set model.trust_remote_code=true.",
@@ -143,7 +143,7 @@ def test_rows_longer_than_the_model_reads_are_refused(config: Config) -> None:
     assert problems(config) == [
         f"data.max_prompt_length=8 + data.max_response_length=60 are 68 tokens, but model.path={config.model.path} "
         "reads at most 64 (max_position_embeddings in its config.json). Shorten the rows, e.g. "
-        "data.max_response_length=56, or take a model that reads more."
+        "data.max_response_length=56, or use a model with a longer context."
     ]
     config.data.max_response_length = 56
     assert problems(config) == [], "the remedy works"
@@ -216,7 +216,7 @@ def test_ranks_that_share_sequences_divide_the_heads(config: Config, section: st
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "reported"),
     [
         ({"logits_scaling": 8.0}, "scales its logits (logits_scaling=8.0 in its config.json)"),
         ({"logit_scale": 0.0625}, "scales its logits (logit_scale=0.0625 in its config.json)"),
@@ -226,11 +226,11 @@ def test_ranks_that_share_sequences_divide_the_heads(config: Config, section: st
     ],
 )
 def test_a_model_whose_numbers_would_be_wrong_is_refused(
-    config: Config, fields: dict[str, Any], told: str, tmp_path: Path
+    config: Config, fields: dict[str, Any], reported: str, tmp_path: Path
 ) -> None:
     config.model.path = model(tmp_path / "other", **fields)
     (problem,) = problems(config)
-    assert told in problem
+    assert reported in problem
 
 
 def test_capped_attention_is_computed_with_padding(config: Config, tmp_path: Path) -> None:
@@ -313,9 +313,9 @@ def test_a_folder_whose_config_is_broken_or_without_weights_is_refused(config: C
     (tmp_path / "ref/config.json").write_text("[]")
     (tmp_path / "ref/model.safetensors").unlink()
     assert missing(config) == [
-        f"ref.path is {tmp_path}/ref, whose config.json is no JSON mapping. Copy the model again, or name another.",
+        f"ref.path is {tmp_path}/ref, whose config.json is not a JSON mapping. Copy the model again, or name another.",
         f"ref.path is {tmp_path}/ref, a folder without weights in safetensors files (model*.safetensors). Copy the "
-        "model again; weights in another format are converted by loading and saving them with transformers.",
+        "model again; to convert weights of another format, load and save them with transformers.",
     ]
 
 
@@ -338,8 +338,8 @@ def test_a_file_of_weights_that_is_cut_off_is_refused_by_its_length(config: Conf
     whole = file.read_bytes()
     for kept, found in (
         (len(whole) - 1, f"has {len(whole) - 1:,} bytes, but its tensors end at {len(whole):,}"),
-        (20, "is cut off after 20 bytes, within its head"),
-        (0, "is cut off after 0 bytes, within its head"),
+        (20, "is cut off after 20 bytes, within its header"),
+        (0, "is cut off after 0 bytes, within its header"),
     ):
         file.write_bytes(whole[:kept])
         assert missing(config) == [
@@ -354,7 +354,7 @@ def test_what_is_no_safetensors_file_is_refused(config: Config, content: bytes) 
     assert "whose model.safetensors does not begin as a safetensors file does. Copy the model again." in problem
 
 
-def test_every_shard_of_an_index_is_looked_at_and_nothing_beside_them(config: Config) -> None:
+def test_every_shard_of_an_index_is_checked_and_nothing_else(config: Config) -> None:
     folder = Path(config.model.path)
     weights(folder, a=[2]).rename(folder / "model-00001-of-00001.safetensors")
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00001-of-00001.safetensors"}}')

@@ -44,7 +44,7 @@ def test_a_source_that_has_no_rows_is_refused_with_the_nearest_name() -> None:
     assert problem("val/maths/length/mean@4", SOURCES) is not None
 
 
-def test_the_only_source_has_details_of_its_own_and_the_rest_without_its_name() -> None:
+def test_the_only_source_has_its_own_details_and_the_rest_without_its_name() -> None:
     assert problem("val/gsm8k/length/mean@4", ["gsm8k"]) is None
     text = problem("val/gsm8k/mean@4", ["gsm8k"])
     assert text is not None and "; did you mean val/mean@4?" in text

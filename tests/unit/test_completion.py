@@ -25,7 +25,7 @@ def test_the_first_word_is_a_command() -> None:
     assert words_at("verl-like nonsense ") == []
 
 
-def test_keys_come_section_by_section_and_presets_beside_them() -> None:
+def test_keys_come_section_by_section_and_presets_next_to_them() -> None:
     assert words_at("verl-like train alg") == ["algorithm.", "algorithm="]
     inside = words_at("verl-like sft actor.o")
     assert inside == ["actor.optim."]
@@ -72,6 +72,7 @@ def bash_environment(folder: Path) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "TERM": "dumb", "PS1": "$ "}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("breaks", "expected"), [(" =", "abort"), (" ", "trainer.on_stall=abort")], ids=["as-usual", "equals-is-no-break"]
 )
@@ -82,36 +83,37 @@ def test_the_function_for_bash_gives_what_comes_after_the_last_break(
         f"source {tmp_path}/script; COMP_LINE='verl-like train trainer.on_stall=ab'; COMP_POINT=${{#COMP_LINE}}; "
         f"COMP_WORDBREAKS='{breaks}'; _verl_like {tmp_path}/verl-like; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     )
-    said = subprocess.run(
+    message = subprocess.run(
         ["bash", "-c", call], env=bash_environment(tmp_path), cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert said.stdout.splitlines() == [expected]
+    assert message.stdout.splitlines() == [expected]
 
 
 def typed_in_bash(folder: Path, *lines: str) -> list[str]:
-    """The words of each line as they stand after a TAB at its end, in an interactive bash."""
+    """Return the words of each line after a TAB at its end, in an interactive bash."""
     environment = bash_environment(folder)
     try:
-        ours, theirs = pty.openpty()
+        ours, peer = pty.openpty()
     except OSError as error:
         pytest.skip(f"an interactive shell needs a pseudo-terminal, and there is none: {error}")
     bash = ["bash", "--noprofile", "--norc", "-i"]
-    with subprocess.Popen(bash, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT) as shell:
-        os.close(theirs)
+    with subprocess.Popen(bash, stdin=peer, stdout=peer, stderr=peer, env=environment, cwd=ROOT) as shell:
+        os.close(peer)
         show = "\x01printf '<%s>\\n' \x05"  # at the beginning of the line, then back to its end
         keys = [f"source {folder}/script", *(f"{line}\t{show}" for line in lines), "exit"]
         os.write(ours, "\n".join([*keys, ""]).encode())
-        said = b""
+        message = b""
         while select.select([ours], [], [], WAIT_S)[0]:
             try:
-                said += os.read(ours, 4096)
+                message += os.read(ours, 4096)
             except OSError:  # the shell has ended
                 break
         shell.kill()
     os.close(ours)
-    return re.findall(r"<([^<>%\r\n]*)>", said.decode())
+    return re.findall(r"<([^<>%\r\n]*)>", message.decode())
 
 
+@pytest.mark.processes
 def test_bash_completes_commands_options_keys_values_and_recipes(tmp_path: Path) -> None:
     lines = {
         "verl-like tra": ["verl-like", "train"],

@@ -208,15 +208,15 @@ def test_lists_and_mappings_are_read_where_they_are_wanted() -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_launch_script_in_place_of_a_recipe_is_led_to_migrate(tmp_path: Path, is_there: bool) -> None:
+def test_a_launch_script_instead_of_a_recipe_is_led_to_migrate(tmp_path: Path, is_there: bool) -> None:
     script = tmp_path / "run.sh"
     if is_there:
         script.touch()
-    with pytest.raises(ValueError, match=rf"run.sh is no recipe.* verl-like migrate --from verl {script}$"):
+    with pytest.raises(ValueError, match=rf"run.sh is not a recipe.* verl-like migrate --from verl {script}$"):
         compose(str(script), [])
 
 
-def test_a_run_folder_in_place_of_a_recipe_is_led_to_its_file(tmp_path: Path) -> None:
+def test_a_run_folder_instead_of_a_recipe_is_led_to_its_file(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
     with pytest.raises(ValueError, match=rf"a folder, but must be a .yaml file; did you mean {tmp_path}/config.yaml\?"):
         compose(str(tmp_path), [])
@@ -270,24 +270,24 @@ def test_a_mapping_sets_the_section_that_a_group_is_called_after() -> None:
     assert "algorithm=[a] chooses no file of conf/algorithm" in message("algorithm=[a]")
 
 
-def test_truths_are_words_where_a_option_has_choices() -> None:
+def test_booleans_are_words_if_an_option_has_choices() -> None:
     assert compose(None, ["model.gradient_checkpointing=True"]).config.model.gradient_checkpointing == "true"
     assert compose(None, ["trainer.experiment_name=True"]).config.trainer.experiment_name == "True"
 
 
-def test_a_key_that_is_like_none_is_told_those_of_its_section() -> None:
+def test_an_unknown_key_is_refused_with_the_keys_of_its_section() -> None:
     assert message("rollout.gpus=1") == "unknown key rollout.gpus; did you mean cluster.workers_per_node?"
     assert message("cluster.zzz=1").startswith("unknown key cluster.zzz; cluster has address, device, num_nodes, ")
     assert "did you mean" not in message("cluster.device=gpu")
 
 
-def test_what_lies_beside_a_recipe_is_not_the_shipped_configuration(tmp_path: Path) -> None:
+def test_files_next_to_a_recipe_are_not_the_shipped_configuration(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("actor: {optim: {lr: 0.5}}\n")
     (tmp_path / "mine.yaml").write_text("defaults: [/config, _self_]\nrollout: {n: 3}\n")
     found = compose(str(tmp_path / "mine.yaml"), []).config
     assert (found.rollout.n, found.actor.optim.lr) == (3, Config().actor.optim.lr)
     (tmp_path / "config.yaml").write_text("defaults: [/config, _self_]\n")
-    with pytest.raises(ValueError, match="is called config itself"):
+    with pytest.raises(ValueError, match="is itself called config"):
         compose(str(tmp_path / "config.yaml"), [])
 
 
@@ -316,10 +316,10 @@ def test_what_lies_beside_a_recipe_is_not_the_shipped_configuration(tmp_path: Pa
         ("ulysses_sequence_parallel_size=2", "did you mean actor.sequence_parallel_size?"),
         ("rollout.gpu_memory_util=1", "did you mean rollout.gpu_memory_utilization?"),
         ("algorithm.use_kl_in_reward=true", "; it is verl's name: write algorithm.kl_coef=0.001."),
-        ("actor_rollout_ref.rollout.mode=async", "has no effect here: there is one trainer"),
-        ("actor_rollout_ref.model.use_shm=true", "has no effect here"),
-        ("data.custom_cls.path=x.py", "it is verl's name. A function of rows takes its place"),
-        ("worker.rollout.limit_images=0", "it is easyr1's name, and has no effect here"),
+        ("actor_rollout_ref.rollout.mode=async", "has no effect in verl_like: verl_like has one trainer"),
+        ("actor_rollout_ref.model.use_shm=true", "has no effect in verl_like"),
+        ("data.custom_cls.path=x.py", "it is verl's name. Use a function that returns rows"),
+        ("worker.rollout.limit_images=0", "it is easyr1's name and has no effect in verl_like"),
         (
             "actor.kl_loss_type=low_var_kl",
             "but must be one of k1, k2, k3, abs, k1+, k2+, k3+, abs+; it is verl's name for k3.",
@@ -377,7 +377,7 @@ def test_render_is_yaml_whose_comments_say_where_each_leaf_came_from() -> None:
 
 
 def compose_from_text(text: str) -> Config:
-    """The configuration that a rendered text means, read by YAML's rules alone."""
+    """Return the configuration of a rendered text, parsed only as YAML."""
     config = Config()
     tree = yaml.safe_load(text)
     for name in options():
@@ -406,10 +406,10 @@ def test_every_option_has_a_sentence_and_a_default_that_passes_its_check() -> No
     assert isinstance(compose(None, []), Composed)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
     source = tmp_path / "source"  # setuptools leaves build/ and egg-info where it builds
-    for part in ("verl_like", "verl_like_graders", "verl_like_migrate", "conf"):
+    for part in ("verl_like", "verl_like_environments", "verl_like_graders", "verl_like_migrate", "conf"):
         shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
     for part in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / part, source)
@@ -444,14 +444,14 @@ def test_a_wheel_carries_the_groups_and_finds_them(tmp_path: Path) -> None:
     [
         (
             "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}, *a{i - 1}]\n" for i in range(1, 60)),
-            "its aliases make more than 100,000 values of it",
+            "its aliases expand to more than 100,000 values",
         ),
         ("model: " + "{a: " * 2000 + "1" + "}" * 2000, "nested deeper than can be read"),
         ("trainer:\n  experiment_name: " + "x" * 2_000_001, "no configuration has more than 2,000,000"),
         (
             "trainer:\n  project_name: ${trainer.experiment_name}${trainer.experiment_name}\n"
             "  experiment_name: " + "${trainer.output_dir}" * 200 + "\n  output_dir: " + "${trainer.remote_dir}" * 200,
-            "refers to others that refer to others",
+            "refers to values that refer to others",
         ),
         ("trainer:\n  experiment_name: 2024-13-45T99:99:99Z\n  seed: !!timestamp 2024-13-45", "cannot compose"),
     ],

@@ -18,9 +18,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_of_options_is_that_of_the_schema() -> None:
-    told = "python -m verl_like.config.page > docs/config.md makes it anew"
-    assert (ROOT / "docs/config.md").read_text() == page(), told
-    assert all(f"| `{name}` |" in page() for name in options())
+    reported = "python -m verl_like.config.page > docs/config.md makes it anew"
+    made = page()
+    assert (ROOT / "docs/config.md").read_text() == made, reported
+    assert all(f"| `{name}` |" in made for name in options())
 
 
 def test_help_is_of_a_section_of_one_option_or_of_all_sections() -> None:
@@ -56,19 +57,22 @@ def test_docs_may_be_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("cluster:\n") and "num_nodes" in out and "rollout:" not in out
 
 
-@pytest.mark.parametrize(("word", "told"), [("trian", "did you mean train?"), ("xyz", "see verl-like --help")])
-def test_a_misspelt_command_is_told_with_the_nearest(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("word", "reported"), [("trian", "did you mean train?"), ("xyz", "see verl-like --help")])
+def test_a_misspelt_command_is_reported_with_the_nearest(
+    word: str, reported: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main([word])
-    assert ended.value.code == 2 and told in capsys.readouterr().err
+    assert ended.value.code == 2 and reported in capsys.readouterr().err
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0 and capsys.readouterr().out.startswith("verl-like ")
 
 
+@pytest.mark.processes
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     read, written = os.pipe()
     os.close(read)

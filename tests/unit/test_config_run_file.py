@@ -18,7 +18,7 @@ RECIPE = "defaults: [/config, _self_]\nmodel: {path: folder}\nrollout: {n: 4}\n"
 
 
 def claimed(folder: Path, recipe: Path, *overrides: str, command: str = "") -> RunFolder:
-    """The folder of a run that this command has started."""
+    """Return the folder of a run that this command started."""
     composed = compose(str(recipe), [f"trainer.output_dir={folder}", *overrides])
     run = RunFolder(composed.config)
     run.claim(replace(composed, command=command).yaml(), job="train")
@@ -86,9 +86,9 @@ def test_an_option_that_is_newer_than_a_run_has_its_default_there(tmp_path: Path
     newer = ("estimator_kwargs", "# This file has")  # of which a run of an older release has neither
     lines = [line for line in run.config.read_text().splitlines() if not any(word in line for word in newer)]
     run.config.write_text("\n".join(lines) + "\n")
-    mine = [f"trainer.output_dir={tmp_path}"]
-    run.refuse_other(compose(str(recipe), mine).yaml(), job="train", resume="auto")
-    other = compose(str(recipe), [*mine, "algorithm.estimator_kwargs={a: 1}"]).yaml()
+    own = [f"trainer.output_dir={tmp_path}"]
+    run.refuse_other(compose(str(recipe), own).yaml(), job="train", resume="auto")
+    other = compose(str(recipe), [*own, "algorithm.estimator_kwargs={a: 1}"]).yaml()
     with pytest.raises(ValueError, match=r"differs in algorithm\.estimator_kwargs\.a \(None there, 1 here\)"):
         run.refuse_other(other, job="train", resume="auto")
 

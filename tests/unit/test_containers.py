@@ -1,4 +1,4 @@
-"""docker/: what the Dockerfile and the Compose file tell Docker, read without it; `make container-check` tries it."""
+"""docker/: the Dockerfile and the Compose file, parsed without Docker; `make container-check` runs them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_commands_of_an_image_are_commands_that_exist(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_caches_lie_in_a_volume_and_outputs_where_recipes_write_them(target: str) -> None:
+def test_caches_are_in_a_volume_and_outputs_where_recipes_write_them(target: str) -> None:
     image = image_of(target)
     assert image.volumes == ["/cache", f"{image.workdir}/outputs"]
     caches = {name: image.environment[name] for name in ("HOME", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR")}
@@ -157,7 +157,7 @@ def test_services_are_built_from_targets_that_exist() -> None:
         assert set(build.get("args", {})) <= arguments, name
 
 
-def test_volumes_of_services_are_declared_and_lie_where_the_image_has_its_own() -> None:
+def test_volumes_of_services_are_declared_and_are_where_the_image_has_its_own() -> None:
     for service in SERVICES.values():
         parts = [volume.split(":") for volume in service["volumes"]]
         assert {name for name, *_ in parts} <= set(COMPOSE["volumes"])
@@ -165,7 +165,7 @@ def test_volumes_of_services_are_declared_and_lie_where_the_image_has_its_own() 
 
 
 @pytest.mark.parametrize("name", ["train", "train-cuda"])
-def test_a_training_runs_what_make_train_runs_with_room_and_time_to_end(name: str) -> None:
+def test_a_training_runs_what_make_train_runs_with_memory_and_time_to_end(name: str) -> None:
     service = SERVICES[name]
     recipe = re.search(r"^train: setup.*\n\t\$\(BIN\)/(.*) \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None

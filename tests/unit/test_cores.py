@@ -17,7 +17,7 @@ from verl_like.checks.cpu_workers import most_workers, num_parameters, shares_of
 from verl_like.checks.gpus import Gpus
 from verl_like.config.schema import Config
 from verl_like.machine.cores import MAX_WORKERS, USUAL_WORKERS, Shares, quota_cores, shared_out, usable_cores
-from verl_like.plan.location import place_of
+from verl_like.plan.location import location_of
 
 COUNTS = st.integers(1, 512)
 
@@ -156,7 +156,7 @@ def test_the_plan_has_the_workers_and_threads_of_the_run(
 ) -> None:
     for module in ("checks.gpus", "plan.location"):
         monkeypatch.setattr(f"verl_like.{module}.usable_cores", lambda: 16)
-    place = place_of(config, is_timed=False)
+    place = location_of(config, is_timed=False)
     assert place is not None and (place.ranks, place.threads) == (8, 2)
     assert Gpus(0).ranks_per_node(config) == 8
 
@@ -164,7 +164,7 @@ def test_the_plan_has_the_workers_and_threads_of_the_run(
 # --- what is refused
 
 
-def told(config: Config, gpus: Gpus) -> list[str]:
+def reported(config: Config, gpus: Gpus) -> list[str]:
     return [*threads_are_for_workers_on_cpu(config, gpus), *threads_have_cores(config, gpus)]
 
 
@@ -172,31 +172,31 @@ def test_more_threads_than_cores_are_refused(config: Config, monkeypatch: pytest
     monkeypatch.setattr("verl_like.checks.cluster.usable_cores", lambda: 2)
     for workers, threads in ((0, 0), (0, 1), (0, 2), (1, 2), (2, 1), (4, 1), (4, 0)):
         config.cluster.workers_per_node, config.cluster.threads_per_worker = workers, threads
-        assert told(config, Gpus(0)) == []
+        assert reported(config, Gpus(0)) == []
     config.cluster.workers_per_node, config.cluster.threads_per_worker = 2, 2
-    assert told(config, Gpus(0)) == [
+    assert reported(config, Gpus(0)) == [
         "cluster.threads_per_worker is 2, but the 2 workers of a node share 2 cores. Set cluster.threads_per_worker=1 "
-        "or less, 0 for as many as there are, or cluster.workers_per_node=1."
+        "or less, 0 for all available, or cluster.workers_per_node=1."
     ]
     config.cluster.workers_per_node, config.cluster.threads_per_worker = 0, 3
-    assert told(config, Gpus(0)) == [
+    assert reported(config, Gpus(0)) == [
         "cluster.threads_per_worker is 3, but the only worker of a node has 2 cores. Set "
-        "cluster.threads_per_worker=2 or less, 0 for as many as there are."
+        "cluster.threads_per_worker=2 or less, 0 for all available."
     ]
 
 
 def test_threads_of_workers_on_gpus_are_refused(config: Config) -> None:
     config.cluster.device, config.cluster.threads_per_worker = "auto", 4
-    assert told(config, Gpus(1)) == [
-        "cluster.threads_per_worker is 4, which is for workers on CPU, but the workers run on GPUs. Set "
+    assert reported(config, Gpus(1)) == [
+        "cluster.threads_per_worker is 4, which applies to workers on CPU, but the workers run on GPUs. Set "
         "cluster.threads_per_worker=0."
     ]
-    assert told(config, Gpus(None)) == [], "not known yet"
+    assert reported(config, Gpus(None)) == [], "not known yet"
 
 
 def test_a_cluster_elsewhere_is_held_against_its_own_cores(config: Config) -> None:
     config.cluster.address, config.cluster.threads_per_worker = "auto", 600
-    assert told(config, Gpus(None)) == []
+    assert reported(config, Gpus(None)) == []
     assert len(list(threads_problem(config, workers=2, cores=64))) == 1
 
 

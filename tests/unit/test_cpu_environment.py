@@ -1,4 +1,4 @@
-"""What a worker on CPU is told before it imports torch."""
+"""The environment of a worker on CPU, which is set before it imports torch."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ print(private_mib() - before)
 """
 
 
+@pytest.mark.processes
 def test_a_worker_keeps_few_of_the_kernels_compiled_for_each_number_of_rows() -> None:
     environment = {**os.environ, **cpu_environment()}
     child = subprocess.run(
@@ -67,6 +68,8 @@ print(name, private_mib() - before - held_mib)
 """
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.skipif(not allocator_environment(), reason="Ray has no jemalloc here, or a library is preloaded")
 def test_a_worker_gives_freed_memory_back_without_being_asked() -> None:
     def grown(environment: dict[str, str]) -> tuple[str, float]:

@@ -37,7 +37,7 @@ def test_a_batch_has_each_row_once() -> None:
 
 
 def test_half_of_each_batch_was_never_drawn_while_there_are_such_rows() -> None:
-    """The first batch is all new; 32 rows are left, 4 of them in each of the next 8 batches."""
+    """Prompts of the first batch are all new; 32 rows are left, 4 of them in each of the next 8 batches."""
     batches = taken(curriculum(), 10)
     seen = set(batches[0])
     for batch in batches[1:9]:
@@ -46,7 +46,7 @@ def test_half_of_each_batch_was_never_drawn_while_there_are_such_rows() -> None:
     assert len(seen) == NUM_ROWS and set(batches[9]) <= seen
 
 
-def test_all_rows_come_once_before_any_comes_again_where_that_is_asked_for() -> None:
+def test_all_rows_are_drawn_once_before_any_is_repeated_if_requested() -> None:
     batches = taken(curriculum(unseen_frac=1.0), 5)
     assert sorted(row for batch in batches for row in batch) == list(range(NUM_ROWS))
 
@@ -93,7 +93,7 @@ def test_the_newest_visit_counts_for_its_share() -> None:
     assert source.metrics()["curriculum/in_band_frac"] == 1
 
 
-def test_rows_whose_responses_never_have_a_score_are_drawn_and_lie_outside() -> None:
+def test_rows_whose_responses_never_have_a_score_are_drawn_and_are_outside() -> None:
     source = curriculum()
     source.next_batch()
     assert source.metrics() == {"curriculum/unseen_frac": 32 / 40, "curriculum/in_band_frac": 0.0}

@@ -1,4 +1,4 @@
-"""Rows out of a user's own file: what a function or class may give, and what each mistake is told."""
+"""Rows from a user's file: what a function or class may return, and the message of each error."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def test_a_class_with_a_length_and_rows_by_number_is_read_to_its_end(file: str) 
             "takes_nothing",
             r"failed on 'easy':\n(.*\n)*.*takes_nothing\(\) takes 0 positional arguments but 1 was given",
         ),
-        ("none", r"gave a NoneType for 'easy'; expected rows: a list, a generator"),
-        ("text", r"gave a str for 'easy'; expected rows"),
-        ("one_row", r"gave a dict for 'easy'; expected rows"),
-        ("number", r"gave a int for 'easy'; expected rows"),
-        ("lists", r"row 1 that .* gave for 'easy' is a list; expected a dict of columns"),
+        ("none", r"returned a NoneType for 'easy'; expected rows: a list, a generator"),
+        ("text", r"returned a str for 'easy'; expected rows"),
+        ("one_row", r"returned a dict for 'easy'; expected rows"),
+        ("number", r"returned a int for 'easy'; expected rows"),
+        ("lists", r"row 1 that .* returned for 'easy' is a list; expected a dict of columns"),
         ("numbered", r"row 0 that .* has a column named 7; expected text"),
         ("objects", r"row 0 that .* has a Level in the column 'extra_info'; expected text, numbers, dates"),
         ("object_array", r"row 0 that .* has a Level in the column 'extra_info'"),
@@ -135,12 +135,12 @@ def test_a_class_with_a_length_and_rows_by_number_is_read_to_its_end(file: str) 
         ("itertools", r"'itertools' in .* is a module, not a function"),
     ],
 )
-def test_what_a_file_does_wrong_is_told_with_its_remedy(file: str, name: str, message: str) -> None:
+def test_errors_of_a_file_are_reported_with_their_remedy(file: str, name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         train_rows(options(file, name), seed=1)
-    told = str(caught.value)
-    assert "custom_rows.py" not in told, "only the user's own frames are shown"
-    assert "data.custom_dataset" in told or name == "empty"
+    reported = str(caught.value)
+    assert "custom_rows.py" not in reported, "only the user's own frames are shown"
+    assert "data.custom_dataset" in reported or name == "empty"
 
 
 def test_arrays_of_objects_are_read_as_lists(file: str) -> None:
@@ -160,7 +160,9 @@ def test_arrays_of_objects_are_read_as_lists(file: str) -> None:
     ],
 )
 def test_a_key_that_json_lacks_is_refused_before_responses_are_written_down(file: str, kind: str, found: str) -> None:
-    message = rf"row 1 that .* gave for 'easy' has the key {found}, in the column 'extra_info'; expected keys of text"
+    message = (
+        rf"row 1 that .* returned for 'easy' has the key {found}, in the column 'extra_info'; expected keys of text"
+    )
     with pytest.raises(ValueError, match=message):
         train_rows(options(file, "keys", custom_dataset_kwargs={"kind": kind}), seed=1)
 

@@ -1,4 +1,4 @@
-"""Samplers out of a user's own file: orders of epochs, choices of batches, and what each mistake is told."""
+"""Samplers from a user's file: orders of epochs, choices of batches, and the message of each error."""
 
 from __future__ import annotations
 
@@ -161,12 +161,12 @@ def test_a_function_orders_each_epoch(dataset: PromptDataset, file: str) -> None
     assert epochs[:2] != epochs[2:] and epochs == rows(loader(dataset, file, "by_epoch"), 4)
 
 
-def test_a_row_may_come_again_and_an_endless_order_is_cut(dataset: PromptDataset, file: str) -> None:
+def test_a_row_may_be_repeated_and_an_endless_order_is_cut(dataset: PromptDataset, file: str) -> None:
     batch = next(iter(loader(dataset, file, "same_row", row=4)))
     assert [prompt.uid for prompt in batch] == ["x.jsonl:4", "x.jsonl:4#2", "x.jsonl:4#3"]
 
 
-def test_a_class_chooses_by_the_scores_it_was_told(dataset: PromptDataset, file: str) -> None:
+def test_a_class_chooses_by_the_scores_it_gets(dataset: PromptDataset, file: str) -> None:
     source = loader(dataset, file, "Hardest")
     [first] = rows(source, 1)
     feed(source, first, 0.2)
@@ -223,7 +223,7 @@ def test_resuming_continues_exactly(dataset: PromptDataset, file: str, name: str
 
 
 def test_a_state_is_a_copy_that_later_scores_leave_alone(dataset: PromptDataset, file: str) -> None:
-    """A step that is dropped comes again from the state before it, whatever scores it had told."""
+    """A dropped step is drawn again from the state before it, whatever scores it had reported."""
     source = loader(dataset, file, "Hardest")
     state = source.state_dict()
     [batch] = rows(source, 1)
@@ -266,29 +266,29 @@ def test_what_works_passes_the_rehearsal(dataset: PromptDataset, file: str, name
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("few", r"gave 2 rows for epoch 0; expected at least 6, which are 2 batches of data\.train_batch_size=3"),
-        ("floats", r"gave 0\.0 at place 0 of epoch 0; expected row numbers, integers from 0 to 6"),
-        ("mask", r"gave True at place 0 of epoch 0"),
-        ("beyond", r"gave 7 at place 2 of epoch 0.*there are 7 prompts, those too long left out"),
-        ("negative", r"gave -1 at place 0"),
-        ("text", r"gave a str for epoch 0; expected row numbers: a list, an array"),
-        ("nothing", r"gave a NoneType for epoch 0"),
+        ("few", r"returned 2 rows for epoch 0; expected at least 6, which are 2 batches of data\.train_batch_size=3"),
+        ("floats", r"returned 0\.0 at position 0 of epoch 0; expected row numbers, integers from 0 to 6"),
+        ("mask", r"returned True at position 0 of epoch 0"),
+        ("beyond", r"returned 7 at position 2 of epoch 0.*there are 7 prompts, without those that are too long"),
+        ("negative", r"returned -1 at position 0"),
+        ("text", r"returned a str for epoch 0; expected row numbers: a list, an array"),
+        ("nothing", r"returned a NoneType for epoch 0"),
         ("fails", r"failed:\n(.*\n)*.*KeyError: 'level'\nCorrect the file, or data\.sampler_kwargs"),
         ("no_epoch", r"failed:\n(.*\n)*.*no_epoch\(\) got an unexpected keyword argument 'seed'"),
-        ("unseeded", r"does not continue where it stopped.*Draw at random from the seed"),
-        ("Forgetful", r"does not continue where it stopped: with its state another one gives x\.jsonl:\d"),
-        ("Tuples", r"gave a tuple in 'all' as its state; expected a dict with text for keys"),
-        ("Numbered", r"gave the key 0 in 'scores' as its state"),
-        ("Arrays", r"gave a ndarray as its state"),
-        ("Short", r"gave 1 rows for a batch; expected data\.train_batch_size=3"),
-        ("Long", r"gave more than 3 rows for a batch"),
+        ("unseeded", r"does not continue from its state.*Draw at random only from the given seed"),
+        ("Forgetful", r"does not continue from its state: a second sampler with that state returns x\.jsonl:\d"),
+        ("Tuples", r"returned a tuple in 'all' as its state; expected a dict with text for keys"),
+        ("Numbered", r"returned the key 0 in 'scores' as its state"),
+        ("Arrays", r"returned a ndarray as its state"),
+        ("Short", r"returned 1 rows for a batch; expected data\.train_batch_size=3"),
+        ("Long", r"returned more than 3 rows for a batch"),
         ("Late", r"failed:\n(.*\n)*.*feedback\(\) missing 1 required positional argument: 'step'"),
         ("Stateless", r"lacks state_dict, load_state_dict; expected a class with next_batch\(\)"),
         ("Built", r"failed:\n(.*\n)*.*__init__\(\) got an unexpected keyword argument 'batch_size'"),
         ("nowhere", r"defines no 'nowhere'"),
     ],
 )
-def test_what_a_file_does_wrong_is_told_before_anything_starts(
+def test_errors_of_a_file_are_reported_before_anything_starts(
     dataset: PromptDataset, file: str, name: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message) as caught:
@@ -296,7 +296,7 @@ def test_what_a_file_does_wrong_is_told_before_anything_starts(
     assert "data.sampler=" in str(caught.value) and "custom_sampler.py" not in str(caught.value)
 
 
-def test_arguments_that_it_does_not_take_are_told(dataset: PromptDataset, file: str) -> None:
+def test_unknown_arguments_are_reported(dataset: PromptDataset, file: str) -> None:
     with pytest.raises(ValueError, match=r"unexpected keyword argument 'level'\nCorrect the file, or data\.sampler_k"):
         rehearse(dataset, options(file, "Hardest", level=1), seed=1)
 

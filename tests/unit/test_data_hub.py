@@ -57,7 +57,7 @@ def test_a_folder_is_read_split_by_split(folder: Path) -> None:
     rows = read_rows([f"hf:{folder}:train"])
     assert [row.values["question"] for row in rows] == ["0+0=", "1+1=", "2+2=", "3+3="]
     assert rows[2].values == {"question": "2+2=", "answer": "4", "extra_info": {"level": 2}}
-    assert rows[3].uid == "sums:train:3", "whatever folder it lies in"
+    assert rows[3].uid == "sums:train:3", "whatever its folder is"
     assert [row.values["answer"] for row in read_rows([f"hf:{folder}:test"])] == ["18"]
     assert len(read_rows([f"hf:{folder}:train[:50%]"])) == 2
 
@@ -76,13 +76,10 @@ def test_datasets_and_files_stand_side_by_side(folder: Path) -> None:
             r"cannot be loaded: ValueError: Unknown split .validation.(.*\n)*.*Correct the name",
         ),
         ("hf:{folder}:other:train", r"cannot be loaded: ValueError: BuilderConfig 'other' not found"),
-        (
-            "hf:{folder}/nowhere:train",
-            r"cannot be loaded: \w+: (.*\n)*.*where there is no network, name a local folder",
-        ),
+        ("hf:{folder}/nowhere:train", r"cannot be loaded: \w+: (.*\n)*.*without a network, name a local folder"),
     ],
 )
-def test_what_cannot_be_loaded_is_told_with_its_remedy(folder: Path, entry: str, message: str) -> None:
+def test_packages_that_cannot_be_loaded_are_reported_with_a_remedy(folder: Path, entry: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_rows([entry.format(folder=folder)])
 
@@ -98,16 +95,16 @@ def test_pictures_and_sounds_are_refused_without_what_decodes_them(folder: Path,
     table = pa.table({"prompt": ["1+1="] * 2, "answer": ["2"] * 2, column: pa.array(values, schema.field(column).type)})
     pq.write_table(table.cast(schema), folder.parent / "media/train.parquet")
     data = DataConfig(train_files=[f"hf:{folder.parent}/media:train"], apply_chat_template=False)
-    with pytest.raises(ValueError, match=rf"^row 1 of hf:.*media:train has {column}, which go with its prompt"):
+    with pytest.raises(ValueError, match=rf"^row 1 of hf:.*media:train has {column}, which belong to its prompt"):
         PromptDataset(train_rows(data, seed=1), data, character_tokenizer())
 
 
 @pytest.mark.skipif(find_spec("torchcodec") is not None, reason="with torchcodec, sounds are decoded")
-def test_sounds_in_a_list_that_nothing_here_decodes_are_told(folder: Path) -> None:
+def test_audio_in_a_list_that_nothing_here_decodes_is_reported(folder: Path) -> None:
     features = pytest.importorskip("datasets.features")
     schema = features.Features(prompt=features.Value("string"), clips=[features.Audio()]).arrow_schema
     clips = pa.array([[{"bytes": b"no such format", "path": None}]], schema.field("clips").type)
     (folder.parent / "media").mkdir()
     pq.write_table(pa.table({"prompt": ["1+1="], "clips": clips}).cast(schema), folder.parent / "media/train.parquet")
-    with pytest.raises(ValueError, match=r"media:train has a column that is decoded by a package .*(\n.*)*text alone"):
+    with pytest.raises(ValueError, match=r"media:train has a column that is decoded by a package .*(\n.*)*text-only"):
         read_rows([f"hf:{folder.parent}/media:train"])

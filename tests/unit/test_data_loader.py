@@ -45,7 +45,7 @@ def test_an_epoch_shows_each_row_at_most_once_and_drops_the_rest(dataset: Prompt
     assert len(epoch) == 9 and len(set(epoch)) == 9
 
 
-def test_epochs_are_shuffled_anew_and_deterministically(dataset: PromptDataset) -> None:
+def test_epochs_are_shuffled_again_and_deterministically(dataset: PromptDataset) -> None:
     batches = texts(loader(dataset), 6)
     assert batches[:3] != batches[3:]
     assert batches == texts(loader(dataset), 6)
@@ -163,7 +163,7 @@ def test_a_file_is_gone_through_pass_by_pass_across_epochs(files: list[str]) -> 
     drawn = [text for batch in texts(mixture(files[:2], [2, 1]), 20) for text in batch]
     assert sorted(drawn_of_b := [text for text in drawn if text.endswith("*")][:20]) == sorted(set(drawn_of_b))
     first, second = [[t for t in drawn if t.endswith("+")][start : start + 6] for start in (0, 6)]
-    assert len(set(first)) == len(set(second)) == 6 and first != second, "each pass has an order of its own"
+    assert len(set(first)) == len(set(second)) == 6 and first != second, "each pass has its own order"
 
 
 def test_unshuffled_files_keep_their_order_in_a_mixture(files: list[str]) -> None:

@@ -95,9 +95,9 @@ class _Drawing(Trainer):
     ("name", "message"),
     [
         ("one_epoch", "KeyError: 'one epoch is enough'"),
-        ("NoMore", "gave 0 rows for a batch; expected data.train_batch_size=2"),
+        ("NoMore", "returned 0 rows for a batch; expected data.train_batch_size=2"),
         ("Deaf", "KeyError: 'scores'"),
-        ("Mute", "gave a NoneType as its state"),
+        ("Mute", "returned a NoneType as its state"),
     ],
 )
 def test_the_last_finished_step_is_saved_where_a_sampler_fails_in_mid_run(
@@ -128,7 +128,7 @@ def test_a_samplers_state_is_taken_before_the_policy_learns(tmp_path: Path, monk
             monkeypatch.setattr(stages, name, partial(lambda name, *_: taken.append(name), name))
     for _ in range(3):
         loader.next_batch()
-    with pytest.raises(SamplerError, match="gave a NoneType as its state"):
+    with pytest.raises(SamplerError, match="returned a NoneType as its state"):
         trainer.step(1)
     assert taken == ["rollout", "sleep", "add_log_probs", "score"]
 
@@ -136,7 +136,7 @@ def test_a_samplers_state_is_taken_before_the_policy_learns(tmp_path: Path, monk
 def test_a_reward_is_tried_on_sources_of_files_with_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both lists have a prompt "x.jsonl:0", as uids are unique in one list of files alone."""
     tried: list[dict[str, Sample]] = []
-    monkeypatch.setattr(tasks, "try_reward", lambda config, samples, truths, progress: tried.append(samples))
+    monkeypatch.setattr(tasks, "try_reward", lambda config, samples, ground_truths, progress: tried.append(samples))
     prompts, val_prompts = (
         dataset(write_rows(tmp_path / name / "x.jsonl", source)) for name, source in (("train", "a"), ("val", "b"))
     )
@@ -172,5 +172,7 @@ class _SftTrainer(SftTrainer):
 
 def test_supervised_training_is_not_continued_on_other_rows(tmp_path: Path) -> None:
     state = {"step": 3, "weight_version": 3, "dataset": {"rows": "seen"}}
-    with pytest.raises(ValueError, match=r"\{'rows': \('seen', 'others'\)\}.*start anew with trainer\.resume=never"):
+    with pytest.raises(
+        ValueError, match=r"\{'rows': \('seen', 'others'\)\}.*start a new run with trainer\.resume=never"
+    ):
         _SftTrainer({"rows": "others"}).load(state, tmp_path)

@@ -1,4 +1,4 @@
-"""Rows, templates and prompts: what a dataset becomes, and what each mistake is told."""
+"""Rows, templates and prompts: the result for a dataset, and the message of each error."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
     [
         ('{"prompt": "é"}'.encode("latin1"), r"is not UTF-8 text: its byte 12 is 0xe9 .*`iconv -f LATIN1 -t UTF-8`"),
         (b'{"prompt": "1", "id": ' + b"9" * 5000 + b"}", r"has an integer of more than 4300 digits.* as a string"),
-        (b'{"prompt": ' + b"[" * 20000 + b"]" * 20000 + b"}", r"has lists .* nested too deep .* as a string"),
+        (b'{"prompt": ' + b"[" * 20000 + b"]" * 20000 + b"}", r"has lists .* nested too deep .* as strings"),
     ],
 )
 def test_a_line_that_python_cannot_read_is_located(tmp_path: Path, line: bytes, message: str) -> None:
@@ -162,7 +162,7 @@ def test_a_line_that_python_cannot_read_is_located(tmp_path: Path, line: bytes, 
         read_rows([str(tmp_path / "x.jsonl")])
 
 
-def test_a_damaged_page_of_a_parquet_file_is_told_with_its_file(tmp_path: Path) -> None:
+def test_a_damaged_page_of_a_parquet_file_is_reported_with_its_file(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"prompt": ["1+1="] * 1000}), path)
     content = bytearray(path.read_bytes())
@@ -173,18 +173,18 @@ def test_a_damaged_page_of_a_parquet_file_is_told_with_its_file(tmp_path: Path) 
 
 
 @pytest.mark.skipif(find_spec("pandas") is not None, reason="with pandas, pyarrow reads nanoseconds")
-def test_a_value_that_pyarrow_cannot_convert_is_told_with_its_row_and_column(tmp_path: Path) -> None:
+def test_a_value_that_pyarrow_cannot_convert_is_reported_with_its_row_and_column(tmp_path: Path) -> None:
     times = pa.array([1000, 2000, 1], pa.timestamp("ns"))
     pq.write_table(pa.table({"prompt": ["1", "2", "3"], "when": times}), tmp_path / "x.parquet")
-    told = (
+    reported = (
         r"row 2 of .*x\.parquet has a value in the column 'when' \(of type timestamp\[ns\]\) .*in microseconds, or as"
     )
     for batch_size in (1, 8):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=reported):
             list(each_row(str(tmp_path / "x.parquet"), batch_size=batch_size))
 
 
-def test_half_a_character_is_told_with_its_row(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_half_a_character_is_reported_with_its_row(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": "2"}, {"prompt": "1+\ud800", "answer": "2"}])
     with pytest.raises(
         ValueError, match=r"row 1 of .*x\.jsonl has a prompt with '\\ud800' as its character 2, half of"
@@ -214,6 +214,14 @@ def test_a_missing_answer_column_names_those_there_are(tmp_path: Path, tokenizer
     assert prompts(files, plain(answer_key=""), tokenizer)[0].ground_truth is None
 
 
+def test_rows_that_only_an_environment_scores_need_no_answer_and_keep_the_one_they_have(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    files = jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1="}, {"prompt": "1+1=", "answer": "2"}])
+    found = PromptDataset(read_rows(files), plain(), tokenizer, needs_ground_truth=False)
+    assert [prompt.ground_truth for prompt in found] == [None, "2"]
+
+
 def test_rows_without_data_source_take_the_configured_one(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     files = jsonl(
         tmp_path / "x.jsonl", [{"prompt": "1", "answer": "1"}, {"prompt": "2", "answer": "2", "data_source": "own"}]
@@ -236,7 +244,9 @@ def test_rows_without_data_source_take_the_configured_one(tmp_path: Path, tokeni
 )
 def test_rows_with_pictures_or_sounds_are_refused(column: str, value: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     rows = read_rows(["x"], lambda _: [{"prompt": "1+1=", "answer": "2", column: value}])
-    with pytest.raises(ValueError, match=rf"row 0 of x has {column}, which go with its prompt; expected prompts of"):
+    with pytest.raises(
+        ValueError, match=rf"row 0 of x has {column}, which belong to its prompt; expected text-only prompts"
+    ):
         PromptDataset(rows, plain(), tokenizer)
 
 
@@ -319,7 +329,7 @@ def test_chats_and_strings_render_alike(tmp_path: Path, chat_tokenizer: PreTrain
     ]
 
 
-def test_a_tokenizer_without_chat_template_is_told_the_remedies(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_tokenizer_without_chat_template_is_refused_with_the_remedies(tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(
         ValueError, match=r"has no chat template.*data\.apply_chat_template=false.*model\.tokenizer_path"
     ):
@@ -410,7 +420,7 @@ def test_no_template_is_compiled_outside_of_the_sandbox() -> None:
     assert [path.name for path in package.rglob("*.py") if re.search(compiling, path.read_text())] == []
 
 
-@pytest.mark.skipif(not QWEN3.is_dir(), reason="the Qwen3 tokenizer is not beside this checkout")
+@pytest.mark.skipif(not QWEN3.is_dir(), reason="the Qwen3 tokenizer is not next to this checkout")
 def test_qwen3_thinking_switch_changes_the_prompt(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(QWEN3))
     files = jsonl(tmp_path / "x.jsonl", [{"prompt": "Hi", "answer": ""}])
@@ -487,7 +497,7 @@ def test_an_empty_prompt_is_refused(tmp_path: Path, tokenizer: PreTrainedTokeniz
 
 
 @pytest.mark.parametrize("data", [plain(), DataConfig()], ids=["plain", "chat"])
-def test_a_prompt_that_is_null_is_told_to_be_filled_whatever_the_template(
+def test_a_prompt_that_is_null_must_be_filled_whatever_the_template(
     tmp_path: Path, chat_tokenizer: PreTrainedTokenizerBase, data: DataConfig
 ) -> None:
     files = jsonl(tmp_path / "a.jsonl", [{"prompt": "1+1", "answer": "2"}, {"prompt": None, "answer": "2"}])
@@ -495,7 +505,7 @@ def test_a_prompt_that_is_null_is_told_to_be_filled_whatever_the_template(
         prompts(files, data, chat_tokenizer)
 
 
-def test_an_answer_that_is_null_is_told_to_be_filled(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_an_answer_that_is_null_must_be_filled(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer.eos_token = "="
     files = jsonl(tmp_path / "a.jsonl", [{"prompt": "1+1", "answer": None}])
     with pytest.raises(ValueError, match=r"^row 0 of .*a.jsonl has no answer: 'answer' is null there. Fill it, or rem"):

@@ -54,10 +54,10 @@ def test_validation_rows_are_of_both_files_and_the_same_in_every_run(files: list
     chosen = validated_on(files, val_max_samples=6)
     assert chosen == validated_on(files, val_max_samples=6) and len(chosen) == 6
     assert min(chosen) < 4 <= max(chosen)
-    assert trained_on(files, train_max_samples=4) != list(range(4)), "training rows have a count of their own"
+    assert trained_on(files, train_max_samples=4) != list(range(4)), "training rows have their own count"
 
 
-def test_places_and_uids_are_those_of_the_whole_file(files: list[str]) -> None:
+def test_locations_and_uids_are_those_of_the_whole_file(files: list[str]) -> None:
     rows = train_rows(DataConfig(train_files=files, train_max_samples=3), seed=1)
     assert [row.uid for row in rows] == [f"{Path(row.file).name}:{row.index}" for row in rows]
     assert [int(row.values["prompt"]) for row in rows] == [

@@ -21,7 +21,7 @@ MAX_FILE_BYTES = 8192
 
 @pytest.fixture
 def no_large_files() -> Iterator[None]:
-    """The kernel refuses to let any file of this process grow past ``MAX_FILE_BYTES``."""
+    """Make the kernel refuse to let any file of this process grow beyond ``MAX_FILE_BYTES``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, hard))
     yield
@@ -47,9 +47,9 @@ def test_a_folder_that_exists_passes_and_keeps_what_it_has(tmp_path: Path) -> No
     ]
 
 
-def test_a_place_where_the_system_lets_nobody_write_is_refused() -> None:
+def test_a_folder_that_the_system_makes_read_only_is_refused() -> None:
     # Not a question of permissions: root may not either, and os.access says that it may.
-    with pytest.raises(ValueError, match=r"^/proc/outputs/run cannot be written: .+\. Choose another place: OUT\.$"):
+    with pytest.raises(ValueError, match=r"^/proc/outputs/run cannot be written: .+\. Choose another location: OUT\.$"):
         refuse_unwritable(Path("/proc/outputs/run"), option="OUT")
 
 
@@ -60,7 +60,7 @@ def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_large_files")
-def test_a_place_that_holds_no_more_than_a_small_file_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_space_for_only_a_small_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cannot be written: File too large\. Free space there"):
         refuse_unwritable(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -69,19 +69,19 @@ def test_a_place_that_holds_no_more_than_a_small_file_is_refused(tmp_path: Path)
 # --- during a run
 
 
-def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
+def test_a_link_to_nothing_is_reported(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "nothing")
     with pytest.raises(DiskRefused, match=r"out/run cannot be written: File exists"), writing(tmp_path / "out/run"):
         (tmp_path / "out").mkdir(exist_ok=True)
 
 
-def test_a_full_disk_is_told_with_the_file_and_what_helps() -> None:
+def test_a_full_disk_is_reported_with_the_file_and_what_helps() -> None:
     path = Path("/dev/full")
     with pytest.raises(DiskRefused) as refused, writing(path), path.open("w") as file:
         file.write("x")
     assert str(refused.value) == (
-        "/dev/full cannot be written: No space left on device. Free space there, and give the same command again, "
-        "or choose another place: trainer.output_dir."
+        "/dev/full cannot be written: No space left on device. Free space there and repeat the command, "
+        "or choose another location: trainer.output_dir."
     )
 
 
@@ -93,7 +93,7 @@ def test_an_error_that_is_not_the_disks_passes_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_large_files")
-def test_metrics_that_no_longer_fit_are_told_and_those_before_are_kept(tmp_path: Path) -> None:
+def test_metrics_that_no_longer_fit_are_reported_and_those_before_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     tracker = JsonlTracker(path)
     tracker.log(1, {"reward/score_mean": 0.5})
@@ -116,7 +116,7 @@ def test_what_is_replaced_is_replaced_whole_or_not_at_all(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("no_large_files")
-def test_curves_that_do_not_fit_are_told(tmp_path: Path) -> None:
+def test_curves_that_do_not_fit_are_reported(tmp_path: Path) -> None:
     with pytest.raises(DiskRefused, match=r"curves\.png cannot be written"):
         write_curves(tmp_path)
 
@@ -130,7 +130,7 @@ class TorchSaver(Saver):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_checkpoint_that_does_not_fit_is_told_and_the_older_one_stays(
+def test_a_checkpoint_that_does_not_fit_is_reported_and_the_older_one_stays(
     tmp_path: Path, request: pytest.FixtureRequest, is_async: bool
 ) -> None:
     checkpoints = Checkpoints(tmp_path, max_checkpoints=1)

@@ -1,4 +1,4 @@
-"""The doctor names what is missing and the command that mends it."""
+"""The doctor names what is missing and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ def test_the_report_puts_each_remedy_below_its_finding_and_ends_with_the_verdict
     assert lines[0] == "ok       python  3.11"
     assert lines[1] == "missing  torch   not installed"
     assert lines[2].strip() == "-> make setup"
-    assert lines[3] == "1 thing needed for a run missing; see above."
+    assert lines[3] == "1 requirement of a run missing; see above."
 
 
+@pytest.mark.processes
 def test_an_engine_that_does_not_import_is_missing_and_its_error_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,21 +63,24 @@ def test_an_engine_that_does_not_import_is_missing_and_its_error_is_shown(
     assert "torchvision::nms" in found.value
 
 
+@pytest.mark.processes
 def test_a_torchvision_of_another_build_is_found_by_its_import_and_left_out_of_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
-    told = tmp_path / "torchvision-0.28.0.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n")
+    reported = tmp_path / "torchvision-0.28.0.dist-info"
+    reported.mkdir()
+    (reported / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
     [found] = doctor._companion("torchvision")
     assert found.status is Status.NOTE
-    assert "torchvision::nms does not exist; runs leave it out" in found.value
+    assert "torchvision::nms does not exist; runs do without it" in found.value
     assert "pip uninstall torchvision" in found.remedy
 
 
+@pytest.mark.processes
+@pytest.mark.slow
 def test_a_machine_that_was_set_up_is_ready() -> None:
     findings = doctor.report()
     assert is_ready(findings), render(findings)
@@ -84,16 +88,17 @@ def test_a_machine_that_was_set_up_is_ready() -> None:
     assert {"python", "packages", "accelerator", "attention", "rollout vllm", "rollout hf", "/dev/shm", "g++"} <= names
 
 
-def test_a_quick_look_imports_no_large_library_and_still_finds_what_is_missing() -> None:
+@pytest.mark.processes
+def test_a_quick_check_imports_no_large_library_and_still_finds_what_is_missing() -> None:
     large = ("torch", "ray", "vllm", "transformers")
-    look = f"""
+    checked = f"""
 import sys
 from verl_like import doctor
 whole = doctor.main(is_quick=True)
-doctor.look.LIBRARIES = {{"libnowhere.so.7": doctor.look.VENV}}
+doctor.probes.LIBRARIES = {{"libnowhere.so.7": doctor.probes.VENV}}
 print(whole, doctor.main(is_quick=True), [name for name in {large} if name in sys.modules])
 """
-    ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", checked], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.splitlines()[-1] == "0 1 []", ended.stdout
 
 

@@ -35,23 +35,25 @@ def words(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def is_taken(words: list[str]) -> None:
-    """The folder holds a run with another rollout.n."""
+    """Fill the folder with a run that has another rollout.n."""
     composed = compose(None, [*words, "rollout.n=3"])
     folder = RunFolder(composed.config)
     folder.claim(composed.yaml(), job="train")
     folder.metrics.write_text(json.dumps({"step": 1}) + "\n")
 
 
+@pytest.mark.processes
 def test_supervised_training_has_one_that_leaves_nothing(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sft", "--dry-run", *words]) == 0
     shown = capsys.readouterr().out
     assert "rows        8 to train on; the longest prompt has 4 tokens, the longest answer 2\n" in shown
-    assert "steps       2 of 4 rows each\nNothing is wrong that can be known before workers start;" in shown
+    assert "steps       2 of 4 rows each\nNo problem was found that shows before workers start;" in shown
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.processes
 def test_supervised_rows_that_cannot_be_used_are_refused_by_it(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,33 +64,35 @@ def test_supervised_rows_that_cannot_be_used_are_refused_by_it(
 @pytest.mark.usefixtures("is_taken")
 def test_a_taken_folder_is_one_mistake_among_others(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *words, "model.path=/nowhere", "actor.policy_loss=pppo", "rollout.temprature=1"]) == 2
-    said = capsys.readouterr().err
-    assert "4 problems:" in said
+    message = capsys.readouterr().err
+    assert "4 problems:" in message
     for part in (
         "unknown key rollout.temprature",
         "actor.policy_loss=pppo",
         "model.path is /nowhere",
         "the folder of another run",
     ):
-        assert part in said
+        assert part in message
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("is_taken")
 def test_a_taken_folder_does_not_stop_a_dry_run(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--dry-run", *words]) == 2
-    said = capsys.readouterr()
-    assert "prompts     8 to train on" in said.out and "memory      the plan" in said.out
-    assert "Nothing is wrong" not in said.out
-    assert "is the folder of another run; it differs in rollout.n (3 there, 8 here)" in said.err
+    message = capsys.readouterr()
+    assert "prompts     8 to train on" in message.out and "memory      the plan" in message.out
+    assert "No problem was found" not in message.out
+    assert "is the folder of another run; it differs in rollout.n (3 there, 8 here)" in message.err
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("is_taken")
-def test_what_a_dry_run_finds_in_the_rows_is_told_with_the_folder(
+def test_what_a_dry_run_finds_in_the_rows_is_reported_with_the_folder(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", "--dry-run", *words, "data.max_prompt_length=2"]) == 2
-    said = capsys.readouterr().err
-    assert "2 problems:" in said and "has a prompt of 4 tokens" in said and "the folder of another run" in said
+    message = capsys.readouterr().err
+    assert "2 problems:" in message and "has a prompt of 4 tokens" in message and "the folder of another run" in message
 
 
 @pytest.mark.usefixtures("is_taken")
@@ -96,5 +100,5 @@ def test_a_value_that_could_not_be_read_is_no_difference_from_another_run(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", *words, "rollout.n=0"]) == 2
-    said = capsys.readouterr().err
-    assert "rollout.n is 0" in said and "another run" not in said
+    message = capsys.readouterr().err
+    assert "rollout.n is 0" in message and "another run" not in message

@@ -5,11 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.tools import durations
-from tests.tools.durations import DURATIONS, Recorder, by_file, longest_first, merged, read
+from tests.tools.durations import (
+    COLLECTED,
+    DURATIONS,
+    Recorder,
+    by_file,
+    longest_first,
+    make_seconds,
+    merged,
+    read,
+    removed,
+)
+
+UNIT = tuple(f"tests/{name}/" for name in ("unit", "environments", "graders", "migrate", "spec"))
 
 
 def test_files_come_longest_first_within_their_folder() -> None:
@@ -38,6 +51,36 @@ def test_tests_that_ran_replace_their_durations_and_those_of_removed_files_go() 
     assert by_file(expected) == {"a.py": 7.0, "b.py": 3.0}
 
 
+def session(**of_the_config: Any) -> Any:
+    return SimpleNamespace(config=SimpleNamespace(stash=pytest.Stash(), args=["tests"], **of_the_config))
+
+
+def test_tests_that_a_collected_file_no_longer_holds_are_removed() -> None:
+    kept = ["a.py::renamed", "a.py::deselected", "not_collected.py::test"]
+    assert removed(kept, ["a.py::new_name", "a.py::deselected"]) == {"a.py::renamed"}
+
+
+@pytest.mark.parametrize("is_parallel", [True, False])
+@pytest.mark.parametrize("args", [["tests"], ["tests/unit/test_durations.py::x"]])
+def test_the_recorder_removes_what_was_not_collected_with_its_whole_file(
+    tmp_path: Path, args: list[str], is_parallel: bool
+) -> None:
+    path, name = tmp_path / "durations.json", "tests/unit/test_durations.py"
+    path.write_text(json.dumps({f"{name}::old_name": 5.0}))
+    collecting = session(workeroutput={}) if is_parallel else session()
+    collecting.config.args = args
+    collecting.config.stash[COLLECTED] = [SimpleNamespace(nodeid=f"{name}::x")]
+    recorder = Recorder(path)
+    recorder.pytest_collection_finish(collecting)
+    recorder.pytest_sessionfinish(collecting)
+    if is_parallel:
+        first = Recorder(path)
+        first.pytest_testnodedown(collecting.config, None)
+        first.pytest_testnodedown(SimpleNamespace(), "crashed")
+        first.pytest_sessionfinish(session())
+    assert read(path) == ({} if args == ["tests"] else {f"{name}::old_name": 5.0})
+
+
 def test_the_recorder_adds_set_up_and_call_of_a_test(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "durations.json")
     for when, duration in (("setup", 2.0), ("call", 0.5), ("teardown", 0.25)):
@@ -45,7 +88,7 @@ def test_the_recorder_adds_set_up_and_call_of_a_test(tmp_path: Path) -> None:
             "tests/unit/test_durations.py::x", ("", 0, ""), {}, "passed", None, when, (), duration
         )
         recorder.pytest_runtest_logreport(report)
-    recorder.pytest_sessionfinish()
+    recorder.pytest_sessionfinish(session())
     assert read(tmp_path / "durations.json") == {"tests/unit/test_durations.py::x": 2.8}
 
 
@@ -63,3 +106,47 @@ def test_only_processes_of_xdist_take_long_files_first(monkeypatch: pytest.Monke
     durations.order(SimpleNamespace(workerinput={}), of_xdist)
     durations.order(SimpleNamespace(), alone)
     assert (of_xdist, alone) == ([long, first], [first, long])
+
+
+class Marked:
+    def __init__(self, nodeid: str, *markers: str) -> None:
+        self.nodeid, self._markers = nodeid, markers
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self._markers else None
+
+
+def test_tests_that_run_alone_count_in_full_and_others_are_shared_by_the_processes() -> None:
+    items = [Marked("a", "alone"), Marked("b", "slow"), Marked("c")]
+    assert make_seconds(items, {"a": 5.0, "b": 6.0, "c": 2.0}) == 5.0 + (6.0 + 2.0) / 2
+
+
+@pytest.mark.parametrize(
+    ("target", "max_s"),
+    [
+        ("test", 8 * 60),  # of ten minutes; mypy, and imports of each process, take the rest
+        ("test-all", 28 * 60),
+        ("unit", 100),
+    ],
+)
+def test_a_target_takes_no_longer_than_its_help_says(request: pytest.FixtureRequest, target: str, max_s: float) -> None:
+    """By the kept seconds of the tests that pytest has collected, which are all tests in ``make test``."""
+
+    def is_run(item: pytest.Item) -> bool:
+        def has(*markers: str) -> bool:
+            return any(item.get_closest_marker(marker) for marker in markers)
+
+        if target == "unit":
+            return item.nodeid.startswith(UNIT) and not has("slow", "processes", "alone", "gpu")
+        return has("slow", "whole_recipe") == (target == "test-all") and not has("gpu")
+
+    seconds = read()
+    items = [item for item in request.config.stash[COLLECTED] if is_run(item)]
+    longest = sorted((item.nodeid for item in items if item.nodeid in seconds), key=lambda test: -seconds[test])[:20]
+    taken = make_seconds(items, seconds)
+    assert taken <= max_s, "\n".join(
+        [
+            f"make {target} takes {taken:.0f} s; mark tests `slow`. Its longest:",
+            *(f"{seconds[test]} {test}" for test in longest),
+        ]
+    )

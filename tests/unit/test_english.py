@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools import english
-from tests.tools.english import ROOT, all_files, in_module, in_page, main, problems, to_rewrite
+from tests.tools.english import in_module, in_page, main
 
 
 def test_a_page_with_forbidden_words_is_reported_by_line() -> None:
@@ -30,6 +30,11 @@ def test_docstrings_comments_and_messages_of_a_module_are_read() -> None:
     assert found == [(2, 'docstring "The ..."'), (3, "told"), (4, "knob")]
 
 
+def test_names_of_tests_are_read_and_their_docstrings_may_be_statements() -> None:
+    source = 'def test_a_knob_is_told():\n    """The size is 2."""\n'
+    assert sorted((line, words) for line, words, _ in in_module(source)) == [(1, "knob"), (1, "told")]
+
+
 def test_a_property_may_be_described_by_a_noun() -> None:
     assert list(in_module('class A:\n    @property\n    def f(self):\n        """The size."""\n')) == []
 
@@ -41,9 +46,3 @@ def test_a_finding_in_a_checked_file_fails(
     (page := tmp_path / "README.md").write_text("It stands still.\n")
     assert main([str(page)]) == 1
     assert capsys.readouterr().out == "README.md:1: stands still: hang\n"
-
-
-def test_a_file_without_findings_leaves_the_list() -> None:
-    files = {ROOT / name for name in to_rewrite()}
-    assert files <= set(all_files()), "these are gone; remove their lines"
-    assert [file for file in files if not list(problems([file]))] == [], "rewritten; remove their lines"

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from verl_like.checks.paths import missing_files
-from verl_like.checks.reward import reward_files_are_there
+from verl_like.checks.reward import reward_files_exist
 from verl_like.config.compose import as_yaml, compose
 from verl_like.config.schema import Config, RewardConfig
 from verl_like.config.user_code import FROM_PYTHON, from_file
@@ -65,14 +65,14 @@ EXPECTED = {{"function": 4, "closure": 7, "object": 11, "method": 3, "partial": 
 
 
 def session(*, weight: int = 2, cell: str = "ipykernel_1/1.py") -> dict[str, Any]:
-    """The variables of a notebook whose cell has run."""
+    """Return the variables of a notebook after its cell has run."""
     variables: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(NOTEBOOK.format(weight=weight), cell, "exec"), variables)
     return variables
 
 
 def with_function(function: Any, folder: Path) -> str:
-    """What the configuration of a run says in place of the function."""
+    """Return the value that replaces the function in a run's configuration."""
     config = Config()
     config.reward.function = function
     return stored(config, folder).reward.function
@@ -91,6 +91,7 @@ def test_what_a_notebook_defines_does_the_same_out_of_its_file(kind: str, tmp_pa
     assert found("a1b2", "0") == notebook["EXPECTED"][kind]
 
 
+@pytest.mark.processes
 def test_a_stored_function_works_in_a_process_that_knows_nothing_of_the_notebook(tmp_path: Path) -> None:
     place, _, name = with_function(session()["closure"](5), tmp_path).rpartition(":")
     code = f"import runpy; print(runpy.run_path({place!r})[{name!r}]('a1b2', '0'))"
@@ -124,7 +125,8 @@ def test_a_function_at_the_top_of_a_module_is_named_by_its_own_file(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_function_may_use_modules_that_lie_beside_the_notebook(
+@pytest.mark.processes
+def test_a_function_may_use_modules_that_are_next_to_the_notebook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "beside_the_notebook.py").write_text("POINTS = 9.0\n")
@@ -155,7 +157,7 @@ def test_a_function_that_cannot_be_sent_is_refused_with_the_variable_that_is_in_
         with_function(3, tmp_path)
 
 
-def test_another_version_of_python_is_told_and_not_crashed_into(tmp_path: Path) -> None:
+def test_another_version_of_python_is_reported_without_a_crash(tmp_path: Path) -> None:
     place = with_function(session()["closure"](5), tmp_path)
     path = Path(place.rpartition(":")[0])
     path.write_text(path.read_text().replace(f"!= {tuple(sys.version_info[:2])}", "!= (2, 7)"))
@@ -226,7 +228,7 @@ def test_rows_in_memory_are_read_like_rows_of_a_file(given: Any, tmp_path: Path)
     ]
 
 
-def test_a_table_is_written_as_parquet_and_lies_beside_files_that_are_named(tmp_path: Path) -> None:
+def test_a_table_is_written_as_parquet_next_to_files_that_are_named(tmp_path: Path) -> None:
     table = pa.table({"prompt": ["1+1="], "answer": ["2"]})
     pq.write_table(table, tmp_path / "own.parquet")
     found = files_of([tmp_path / "own.parquet", table, ROWS], tmp_path / "out")
@@ -239,8 +241,11 @@ def test_a_table_is_written_as_parquet_and_lies_beside_files_that_are_named(tmp_
     ("rows", "message"),
     [
         ([{"prompt": "a"}, 3], "row 1 of data.train_files is a int; expected a dict of columns"),
-        ([{"prompt": object()}], "row 0 of data.train_files holds a value that JSON cannot: a object. Give text"),
-        (7, "data.train_files holds a int; expected file names, or rows: a list of dicts, a datasets.Dataset"),
+        (
+            [{"prompt": object()}],
+            "row 0 of data.train_files has a value that JSON cannot represent: a object. Give text, numbers, lists and",
+        ),
+        (7, "data.train_files is a int; expected file names, or rows: a list of dicts, a datasets.Dataset"),
     ],
 )
 def test_rows_that_no_file_can_hold_are_refused_with_their_number(rows: Any, message: str, tmp_path: Path) -> None:
@@ -264,14 +269,14 @@ def test_a_run_records_files_so_that_its_config_can_be_composed_again(tmp_path: 
 def test_a_value_that_no_configuration_file_can_hold_is_refused_with_its_key(tmp_path: Path) -> None:
     config = Config()
     config.reward.function_kwargs = {"lock": threading.Lock()}
-    with pytest.raises(ValueError, match=r"reward.function_kwargs holds a lock, but a run's config.yaml has only text"):
+    with pytest.raises(ValueError, match=r"reward.function_kwargs is a lock, but a run's config.yaml has only text"):
         stored(config, tmp_path)
 
 
 def test_a_run_whose_stored_files_are_gone_says_what_to_give_again(tmp_path: Path) -> None:
     file = f"{tmp_path}/{FROM_PYTHON}/score-1.py"
-    [problem] = reward_files_are_there(Config(reward=RewardConfig(function=f"{file}:score")))
-    remedy = "It held what a script or a notebook gave for {}: give the same again there, or name another file."
+    [problem] = reward_files_exist(Config(reward=RewardConfig(function=f"{file}:score")))
+    remedy = "It held the value that a script or notebook passed for {}: pass the same value again, or name a file."
     assert problem.endswith(remedy.format("reward.function"))
     with pytest.raises(ValueError, match=remedy.format("actor.policy_loss")):
         from_file(Path(file), "score", option="actor.policy_loss")

@@ -17,15 +17,17 @@ from tests.unit._fsdp_ranks import (
     PolicyLoss,
     build_engine,
     build_learner,
-    join_ranks,
     make_rows,
     plain_updates,
     run_ranks,
     weights_of,
     write_models,
 )
+from tests.unit._rank_processes import join_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 from verl_like.backends.fsdp.learner import FsdpLearner
+
+pytestmark = pytest.mark.processes
 
 DEADLINE_S = 400.0
 CHECKPOINTED = {"gradient_checkpointing": "true"}
@@ -57,13 +59,12 @@ def num_graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
         pytest.param({}, id="shards"),
-        pytest.param(
-            {"fsdp": WHOLE, "model": LORA | CHECKPOINTED}, id="adapters-of-replicas-recomputed", marks=pytest.mark.slow
-        ),
+        pytest.param({"fsdp": WHOLE, "model": LORA | CHECKPOINTED}, id="adapters-of-replicas-recomputed"),
     ],
 )
 def test_compiled_layers_learn_what_eager_ones_do_and_no_step_compiles(work: Path, settings: dict[str, Any]) -> None:
@@ -76,7 +77,7 @@ def test_compiled_layers_learn_what_eager_ones_do_and_no_step_compiles(work: Pat
     assert made > before
     found = steps(learner)
     if learner.engine.module.adapters is not None:
-        learner.engine.forward_log_probs(make_rows(7), temperature=1.0, as_read=True)
+        learner.engine.forward_log_probs(make_rows(7), temperature=1.0, without_adapters=True)
     with torch.profiler.profile() as profile:
         learner.engine.forward_log_probs(make_rows(9), temperature=1.0)
     regions = [event.count for event in profile.key_averages() if event.key.startswith("Torch-Compiled Region")]
@@ -101,6 +102,7 @@ def test_layers_whose_compilation_misses_its_deadline_run_eagerly(work: Path, ca
     assert num_graphs() == before
 
 
+@pytest.mark.slow
 def test_layers_that_do_not_compile_run_eagerly(
     work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.unit._fsdp_ranks import build_engine, join_ranks, plain_updates, run_ranks, write_models
+from tests.unit._fsdp_ranks import build_engine, plain_updates, run_ranks, write_models
+from tests.unit._rank_processes import join_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 from verl_like.config.schema import FsdpConfig
 
@@ -40,6 +41,7 @@ def ranks(work: Path) -> list[dict[str, Any]]:
     return [results["copies"] for results in run_ranks(["copies"], world_size=NUM_RANKS, work=work)]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "setting", ["plain", "uneven", "no_rows_on_one_rank", "small_buckets", "layer_groups", "value", "lora"]
 )
@@ -50,11 +52,13 @@ def test_groups_with_a_copy_each_learn_what_one_rank_learns(
         assert_same_run(found[setting], alone.get(setting, alone["policy"]))
 
 
+@pytest.mark.processes
 def test_each_group_has_all_of_the_model_in_two_pieces(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         assert found["placements"] == {("R", "S(0)")}
 
 
+@pytest.mark.processes
 def test_copies_are_equal_to_the_bit(ranks: list[dict[str, Any]]) -> None:
     first, *others = ranks
     for setting in ("plain", "uneven", "tied", "loaded_again"):
@@ -63,6 +67,7 @@ def test_copies_are_equal_to_the_bit(ranks: list[dict[str, Any]]) -> None:
                 assert torch.equal(weight, other[setting]["weights"][name]), (setting, name)
 
 
+@pytest.mark.processes
 def test_a_checkpoint_is_read_by_copies_and_by_shards(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
     expected = {"metrics": alone["policy"]["metrics"][1:], "weights": alone["policy"]["weights"]}
     for found in ranks:

@@ -23,13 +23,13 @@ from tests.unit._fsdp_ranks import (
     ValueLoss,
     build_engine,
     build_learner,
-    join_ranks,
     make_rows,
     run_ranks,
     tiny_model,
     weights_of,
     write_models,
 )
+from tests.unit._rank_processes import join_ranks
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE
@@ -56,13 +56,13 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def alone(work: Path) -> dict[str, Any]:
-    """Every scenario on one rank."""
+    """Run every scenario on one rank."""
     return {name: SCENARIOS[name](work) for name in ("updates", "save", "export", "skips")}
 
 
 @pytest.fixture(scope="module")
 def two_ranks(work: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every scenario on two ranks; loading another number of ranks' checkpoint needs the one written alone."""
+    """Run every scenario on two ranks; loading a checkpoint of another number of ranks needs the one of one rank."""
     return run_ranks(
         ["updates", "save", "load_own", "load_other", "load_weights", "export", "weights", "skips"],
         world_size=2,
@@ -128,6 +128,7 @@ def test_micro_batches_layout_and_sharding_do_not_change_updates(alone: dict[str
     assert_same_run(alone["updates"][setting], alone["updates"]["plain"])
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "setting",
     [
@@ -148,6 +149,7 @@ def test_rank_count_does_not_change_policy_updates(
         assert_same_run(rank["updates"][setting], alone["updates"]["plain"])
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("setting", ["value", "value_uneven"])
 def test_rank_count_does_not_change_value_updates(
     alone: dict[str, Any], two_ranks: list[dict[str, Any]], setting: str
@@ -156,13 +158,14 @@ def test_rank_count_does_not_change_value_updates(
         assert_same_run(rank["updates"][setting], alone["updates"]["value"])
 
 
+@pytest.mark.processes
 def test_forward_after_updates_is_the_same_on_two_ranks(alone: dict[str, Any], two_ranks: list[dict[str, Any]]) -> None:
     rows = make_rows()
     lengths = rows.ragged("response_ids").lengths
     whole = Ragged.from_lengths(alone["updates"]["plain"]["forward"], lengths)
     for rank, results in enumerate(two_ranks):
-        mine = whole.take(np.arange(len(rows))[rank::2]).values
-        np.testing.assert_allclose(results["updates"]["plain"]["forward"], mine, atol=1e-5)
+        own = whole.take(np.arange(len(rows))[rank::2]).values
+        np.testing.assert_allclose(results["updates"]["plain"]["forward"], own, atol=1e-5)
 
 
 def test_gradient_checkpointing_runs_each_layer_again_in_backward(work: Path) -> None:
@@ -259,6 +262,7 @@ def test_nothing_to_learn_from_skips_the_update(work: Path) -> None:
     assert all(torch.equal(before[name], weight) for name, weight in weights_of(learner.engine).items())
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", range(len(ADVANTAGES_OF)))
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_leaving_out_rows_without_advantage_changes_no_update(
@@ -283,6 +287,7 @@ def test_leaving_out_rows_without_advantage_changes_no_update(
             )
 
 
+@pytest.mark.processes
 def test_rows_without_advantage_are_not_run_where_they_are_left_out(
     alone: dict[str, Any], two_ranks: list[dict[str, Any]]
 ) -> None:
@@ -294,10 +299,11 @@ def test_rows_without_advantage_are_not_run_where_they_are_left_out(
     ]
 
 
+@pytest.mark.processes
 def test_a_mini_batch_in_which_no_row_moves_the_weights_is_still_an_update(
     alone: dict[str, Any], two_ranks: list[dict[str, Any]]
 ) -> None:
-    """The optimiser sees gradients of zero: moments decay, weight decay acts, and the schedule goes on."""
+    """The optimiser gets gradients of zero: moments decay, weight decay applies, and the schedule continues."""
     for results in (alone, *two_ranks):
         before, silent, after = results["skips"][True][:3]
         assert silent["metrics"]["grad_norm"] == 0
@@ -330,6 +336,8 @@ def test_logits_in_float32_bring_bfloat16_closer_to_float32(work: Path) -> None:
     assert np.abs(kept - exact).mean() < np.abs(rounded - exact).mean()
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_compiled_and_eager_updates_are_equal_and_the_switch_changes_what_runs(work: Path) -> None:
     rows = make_rows(seed=1)
     results = {}
@@ -349,6 +357,7 @@ def test_compiled_and_eager_updates_are_equal_and_the_switch_changes_what_runs(w
     assert_same_run(results[True], results[False], atol=1e-5)
 
 
+@pytest.mark.processes
 def test_a_missed_compile_deadline_falls_back_to_eager(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     learner = build_learner(work / "qwen2", use_torch_compile=True)
     assert learner.engine.warm_up(0.0) is False
@@ -356,6 +365,7 @@ def test_a_missed_compile_deadline_falls_back_to_eager(work: Path, caplog: pytes
     assert learner.update(make_rows(seed=1), PolicyLoss())["skipped_updates"] == 0
 
 
+@pytest.mark.processes
 def test_a_failed_compilation_falls_back_to_eager(
     work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,6 +376,7 @@ def test_a_failed_compilation_falls_back_to_eager(
     assert "compiling the log-prob function failed" in caplog.text
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("scenario", ["load_own", "load_other"])
 def test_loading_at_two_ranks_continues_the_run(
     alone: dict[str, Any], two_ranks: list[dict[str, Any]], scenario: str
@@ -390,11 +401,13 @@ def test_loading_at_one_rank_continues_bit_for_bit(work: Path, alone: dict[str, 
     assert torch.equal(resumed["draw"], alone["save"]["draw"])
 
 
+@pytest.mark.processes
 def test_one_rank_loads_what_two_ranks_saved(work: Path, two_ranks: list[dict[str, Any]]) -> None:
     resumed, saved = SCENARIOS["load_other"](work), two_ranks[0]["save"]
     assert_same_run({**resumed, "metrics": [resumed["metrics"]]}, {**saved, "metrics": [saved["metrics"]]})
 
 
+@pytest.mark.processes
 def test_an_engine_that_does_not_learn_reads_the_weights_and_nothing_else(
     work: Path, alone: dict[str, Any], two_ranks: list[dict[str, Any]]
 ) -> None:
@@ -450,10 +463,11 @@ def test_an_actor_without_updates_to_make_has_weights_alone_and_exports_what_one
     assert all(
         (tmp_path / "found" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes() for name in files
     )
-    with pytest.raises(AssertionError, match="built without updates to make, so it cannot learn"):
+    with pytest.raises(AssertionError, match="built with actor_updates=0, so it cannot be trained"):
         idle.save(str(tmp_path / "never"))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_exported_folder_loads_in_transformers_with_the_same_logits(
     work: Path, alone: dict[str, Any], two_ranks: list[dict[str, Any]], world_size: int
@@ -490,6 +504,7 @@ def test_temperature_of_updates_is_the_engines(work: Path) -> None:
     assert abs(losses[0.5] - losses[1.0]) > 1e-3
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["qwen2", "qwen3-tied"])
 def test_two_ranks_stream_the_models_weights_in_few_gathers(
     work: Path, two_ranks: list[dict[str, Any]], name: str
@@ -515,8 +530,8 @@ def test_moments_that_leave_the_accelerator_and_come_back_are_the_same(work: Pat
             before = addresses(learner)
             if leaves:
                 copies.move_out(learner.optimizer)
-                assert len(copies.places) == len(before)
-                assert addresses(learner) == [place.data_ptr() for place in copies.places]
+                assert len(copies.buffers) == len(before)
+                assert addresses(learner) == [buffer.data_ptr() for buffer in copies.buffers]
                 copies.move_in(learner.optimizer)
             found.append(learner.update(rows, PolicyLoss())["grad_norm"])
     assert norms[True] == norms[False]

@@ -24,6 +24,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[st
     return work, [results["families"] for results in run_ranks(["families"], world_size=NUM_RANKS, work=work)]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_of_all_ranks_are_the_model_that_transformers_loads(
     loaded: tuple[Path, list[dict[str, dict]]], family: str
@@ -40,6 +41,7 @@ def test_rows_of_all_ranks_are_the_model_that_transformers_loads(
     assert all(torch.equal(state[name], tensor) for name, tensor in whole.items())
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_rank_holds_its_rows_and_not_the_file(loaded: tuple[Path, list[dict[str, dict]]], family: str) -> None:
     work, ranks = loaded
@@ -63,7 +65,7 @@ def test_a_skeleton_has_no_memory_for_its_weights(tmp_path: Path) -> None:
     assert all(parameter.is_meta for parameter in model.parameters())
 
 
-def test_weights_stay_when_their_files_are_written_anew(tmp_path: Path) -> None:
+def test_weights_stay_when_their_files_are_written_again(tmp_path: Path) -> None:
     tiny_model("llama").save_pretrained(tmp_path)
     expected = load_file(tmp_path / "model.safetensors")
     copies = {name: tensor.clone() for name, tensor in expected.items()}

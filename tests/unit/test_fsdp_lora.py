@@ -1,4 +1,4 @@
-"""LoRA: adapters learn the same in every setting, the layers beside them stay, and peft reads what is written."""
+"""LoRA: adapters learn the same in every setting, other layers stay unchanged, and peft reads the written files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,8 @@ from peft import PeftModel
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from transformers import AutoModelForCausalLM
 
-from tests.unit._fsdp_ranks import (
-    SCENARIOS,
-    build_engine,
-    build_learner,
-    join_ranks,
-    make_rows,
-    run_ranks,
-    write_models,
-)
+from tests.unit._fsdp_ranks import SCENARIOS, build_engine, build_learner, make_rows, run_ranks, write_models
+from tests.unit._rank_processes import join_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 from verl_like.config.schema import LoraConfig
 
@@ -50,6 +43,7 @@ def ranks(work: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
     return [alone, *(results["lora"] for results in run_ranks(["lora"], world_size=2, work=work))]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "setting", ["plain", "replicas", "uneven", "no_rows_on_one_rank", "padded", "checkpointed", "layer_groups"]
 )
@@ -58,12 +52,14 @@ def test_adapters_learn_the_same(ranks: list[dict[str, Any]], setting: str) -> N
         assert_same_run(found[setting], ranks[0]["plain"])
 
 
-def test_a_critic_has_adapters_of_its_own(ranks: list[dict[str, Any]]) -> None:
+@pytest.mark.processes
+def test_a_critic_has_its_own_adapters(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         assert_same_run(found["value"], ranks[0]["value"])
         assert_same_run(found["value_replicas"], ranks[0]["value"])
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("way", ["shards", "whole"])
 def test_layers_stay_as_they_were_read_and_adapters_move_what_they_say(
     ranks: list[dict[str, Any]], work: Path, way: str
@@ -78,6 +74,7 @@ def test_layers_stay_as_they_were_read_and_adapters_move_what_they_say(
         assert np.abs(found[way]["learned"] - found[way]["unadapted"]).max() > 1e-3
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("way", ["shards", "whole"])
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_peft_reads_the_adapter_and_transformers_the_merged_model(
@@ -95,7 +92,8 @@ def test_peft_reads_the_adapter_and_transformers_the_merged_model(
     assert written == {"adapter_config.json", "adapter_model.safetensors"}
 
 
-def test_a_checkpoint_has_adapters_alone_and_a_run_goes_on_from_it(ranks: list[dict[str, Any]], work: Path) -> None:
+@pytest.mark.processes
+def test_a_checkpoint_has_only_adapters_and_a_run_continues_from_it(ranks: list[dict[str, Any]], work: Path) -> None:
     learned_alone = ranks[0]["plain"]["metrics"][1]
     for num_ranks in (1, 2):
         for way in ("shards", "whole"):
@@ -108,6 +106,7 @@ def test_a_checkpoint_has_adapters_alone_and_a_run_goes_on_from_it(ranks: list[d
             assert_same_run(found[name], {"metrics": [learned_alone], "weights": ranks[0]["plain"]["weights"]})
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("way", ["shards", "whole"])
 def test_a_model_that_does_not_learn_reads_the_adapters_of_a_checkpoint(ranks: list[dict[str, Any]], way: str) -> None:
     for found in ranks:
@@ -116,12 +115,12 @@ def test_a_model_that_does_not_learn_reads_the_adapters_of_a_checkpoint(ranks: l
 
 
 def test_layers_that_cannot_have_adapters_are_refused(work: Path) -> None:
-    for targets, told in (
+    for targets, reported in (
         (["no_proj"], r"model.lora.targets=\['no_proj'\] does not fit Qwen2ForCausalLM.*down_proj.*all-linear"),
-        (["q_proj", "lm_head"], r"takes in lm_head, which is no linear.*model.lora.targets=\[all-linear\]"),
-        (["q_proj", "embed_tokens"], r"takes in model.embed_tokens, which is no linear"),
+        (["q_proj", "lm_head"], r"selects lm_head, which is no linear.*model.lora.targets=\[all-linear\]"),
+        (["q_proj", "embed_tokens"], r"selects model.embed_tokens, which is no linear"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=reported):
             build_engine(work / "qwen2", model={"lora": LoraConfig(rank=4, targets=targets)})
 
 
@@ -133,7 +132,9 @@ def test_a_frozen_model_has_none(work: Path) -> None:
 
 def test_a_checkpoint_of_other_weights_is_refused(alone: dict[str, Any], work: Path) -> None:
     whole = build_learner(work / "qwen2")
-    with pytest.raises(ValueError, match=r"lacks 27 weights.*model.path and model.lora that it was written with"):
+    with pytest.raises(
+        ValueError, match=r"lacks 27 weights.*model.path and model.lora as they were when it was written"
+    ):
         whole.load(work / "adapters-shards-1/checkpoint")
     whole.save(work / "checkpoint-of-weights")
     adapted = build_engine(work / "qwen2", model={"lora": LoraConfig(rank=4)})

@@ -70,7 +70,7 @@ def test_attention_spreads_squares_and_keeps_to_the_budget_of_tokens() -> None:
 
 
 def grouped(num_prompts: int, num_responses: int, *, prompt: int, longest: int) -> DataProto:
-    """Groups of rows with a prompt of their own and responses of 1 to ``longest`` tokens; rows in no order."""
+    """Return groups of shuffled rows, each group with its own prompt and responses of 1 to ``longest`` tokens."""
     rng = np.random.default_rng(0)
     prompts = np.repeat(rng.integers(0, 10**6, (num_prompts, prompt)), num_responses, axis=0)
     responses = [rng.integers(0, 9, length) for length in rng.integers(1, longest + 1, len(prompts))]
@@ -92,7 +92,7 @@ def test_a_prompt_is_computed_once_for_all_rows_that_fit_into_a_pass() -> None:
     assert sum(tokens[False]) - sum(tokens[True]) == 6 * 7 * 50
 
 
-def test_a_group_that_does_not_fit_into_a_pass_is_cut_and_a_longer_row_has_a_pass_of_its_own() -> None:
+def test_a_group_that_does_not_fit_into_a_pass_is_cut_and_a_longer_row_has_its_own_pass() -> None:
     rows = grouped(1, 30, prompt=50, longest=100)
     plan = planned(rows, max_tokens=120, share_prompts=True)
     passes = list(plan.passes(plan.num_micro_batches))

@@ -41,8 +41,8 @@ def test_cosine_rate_is_half_way_at_half_time() -> None:
 def test_a_falling_schedule_needs_its_end() -> None:
     optimizer = build_optimizer(nn.Linear(2, 2), OptimConfig())
     for config in (OptimConfig(schedule="cosine"), OptimConfig(warmup_frac=0.1)):
-        told = rf"optim\.schedule is {config.schedule}.*trainer\.total_training_steps"
-        with pytest.raises(ValueError, match=told):
+        reported = rf"optim\.schedule is {config.schedule}.*trainer\.total_training_steps"
+        with pytest.raises(ValueError, match=reported):
             build_schedule(optimizer, config, 0)
 
 
@@ -61,7 +61,7 @@ def test_a_step_moves_what_adamw_moves_and_makes_no_copy_of_the_parameters() -> 
     plain = copy.deepcopy(module)
     config = OptimConfig(lr=1e-3, weight_decay=0.1)
     ours = build_optimizer(module, config)
-    theirs = torch.optim.AdamW(
+    peer = torch.optim.AdamW(
         [{"params": [plain.weight]}, {"params": [plain.bias], "weight_decay": 0.0}],
         lr=config.lr,
         betas=(config.beta1, config.beta2),
@@ -74,7 +74,7 @@ def test_a_step_moves_what_adamw_moves_and_makes_no_copy_of_the_parameters() -> 
             parameter.grad = torch.randn_like(parameter)
             twin.grad = parameter.grad.clone()
         peak = allocated(ours.step)
-        theirs.step()
+        peer.step()
     torch.testing.assert_close(module.weight, plain.weight, rtol=0, atol=1e-7)
     torch.testing.assert_close(module.bias, plain.bias, rtol=0, atol=1e-7)
     assert peak < module.weight.nbytes / 10

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.unit._fsdp_ranks import SCENARIOS, build_learner, join_ranks, run_ranks, write_models
+from tests.unit._fsdp_ranks import SCENARIOS, build_learner, run_ranks, write_models
+from tests.unit._rank_processes import join_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 from verl_like.backends.fsdp.layout import MAX_REPLICA_BYTES, is_cut
 from verl_like.backends.fsdp.replicas import Replicas
@@ -51,6 +52,8 @@ def one_update(found: dict[str, Any]) -> dict[str, Any]:
     return {"metrics": [found["metrics"]], "weights": found["weights"]}
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "setting",
     ["plain", "uneven", "no_rows_on_one_rank", "no_columns_on_one_rank", "gradient_checkpointing", "small_buckets"],
@@ -60,12 +63,16 @@ def test_replicas_learn_what_shards_learn(ranks: list[dict[str, Any]], sharded: 
         assert_same_run(found[setting], sharded["updates"]["plain"])
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_values_and_tied_weights_too(ranks: list[dict[str, Any]], sharded: dict[str, Any]) -> None:
     for found in ranks:
         assert_same_run(found["value"], sharded["updates"]["value"])
         assert_same_run(found["tied"], found["tied_shards"])
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_two_replicas_are_equal_to_the_bit(ranks: list[dict[str, Any]]) -> None:
     _, one, other = ranks
     for setting in ("plain", "uneven", "no_rows_on_one_rank", "tied", "loaded", "loaded_again"):
@@ -73,16 +80,22 @@ def test_two_replicas_are_equal_to_the_bit(ranks: list[dict[str, Any]]) -> None:
             assert torch.equal(weight, other[setting]["weights"][name]), (setting, name)
 
 
-def test_replicas_go_on_from_a_checkpoint_of_shards(ranks: list[dict[str, Any]], sharded: dict[str, Any]) -> None:
+@pytest.mark.slow
+@pytest.mark.processes
+def test_replicas_continue_from_a_checkpoint_of_shards(ranks: list[dict[str, Any]], sharded: dict[str, Any]) -> None:
     for found in ranks:
         assert_same_run(one_update(found["loaded"]), one_update(sharded["save"]))
 
 
-def test_shards_go_on_from_a_checkpoint_of_replicas(ranks: list[dict[str, Any]]) -> None:
+@pytest.mark.slow
+@pytest.mark.processes
+def test_shards_continue_from_a_checkpoint_of_replicas(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         assert_same_run(one_update(found["loaded_by_shards"]), one_update(found["loaded_again"]))
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_gradients_that_only_some_ranks_have_are_summed_like_the_others(ranks: list[dict[str, Any]]) -> None:
     """An expert that no token of a rank chose has no gradient there."""
     for found in ranks[1:]:
@@ -91,6 +104,8 @@ def test_gradients_that_only_some_ranks_have_are_summed_like_the_others(ranks: l
         assert gradients == (gradients[:3] * len(gradients))[: len(gradients)]
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize("way", ["memory", "collective"])
 def test_sums_are_those_of_all_ranks_whatever_fits_at_once(ranks: list[dict[str, Any]], way: str) -> None:
     for num_ranks, found in zip((1, 2, 2), ranks, strict=True):

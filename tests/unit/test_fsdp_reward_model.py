@@ -4,9 +4,6 @@ trained on.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,8 @@ from transformers import (
 )
 
 from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
-from tests.unit._fsdp_ranks import build_engine, join_ranks
+from tests.unit._fsdp_ranks import build_engine
+from tests.unit._rank_processes import join_ranks, on_ranks
 from tests.unit._reward import messages as messages_of
 from verl_like.config.schema import (
     Config,
@@ -35,7 +33,8 @@ from verl_like.config.schema import (
     RewardConfig,
     RewardModelConfig,
 )
-from verl_like.controller.store import STORE
+from verl_like.context import current
+from verl_like.controller.store import StoreCounters
 from verl_like.protocol import DataProto, Ragged
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
 from verl_like.workers.reward_models.inputs import ScoreInputs
@@ -101,7 +100,7 @@ def whole(ids: list[list[int]]) -> DataProto:
 
 @torch.no_grad()
 def reference(folder: Path, ids: list[list[int]]) -> list[float]:
-    """What transformers says, one sequence at a time."""
+    """Return transformers' results, one sequence at a time."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
     return [model(torch.tensor([row])).logits.item() for row in ids]
 
@@ -141,7 +140,7 @@ def test_a_reward_model_learns_nothing_and_keeps_its_weights_in_the_dtype_of_the
 ) -> None:
     fsdp = FsdpConfig(param_dtype="bfloat16", shard_size=shard_size)
     engine = build_engine(folders["qwen2"], kind="classifier", is_frozen=True, fsdp=fsdp)
-    with pytest.raises(AssertionError, match="a frozen model has no float32 masters to learn on"):
+    with pytest.raises(AssertionError, match="a frozen model has no float32 master weights to update"):
         engine.learner(OptimConfig(), total_updates=1, max_response_tokens=1)
     assert all(p.dtype == torch.bfloat16 and not p.requires_grad for p in engine.module.parameters())
     np.testing.assert_allclose(
@@ -149,42 +148,21 @@ def test_a_reward_model_learns_nothing_and_keeps_its_weights_in_the_dtype_of_the
     )
 
 
-def test_two_ranks_with_uneven_rows_give_the_scores_of_transformers(folders: dict[str, Path], tmp_path: Path) -> None:
-    """The first rank has all rows but one, then all, then none."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.unit.test_fsdp_reward_model", str(tmp_path), str(folders["qwen3"])]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank)],
-            cwd=Path(__file__).parents[2],
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(outputs)
-    shares = [torch.load(tmp_path / f"scores-{rank}.pt", weights_only=False) for rank in range(2)]
+@pytest.mark.processes
+def test_two_ranks_with_uneven_rows_give_the_scores_of_transformers(folders: dict[str, Path]) -> None:
+    """Give the first rank all rows except one, then all, then none."""
+    shares = on_ranks(scores_of_shares, folders["qwen3"], world_size=2)
     expected = reference(folders["qwen3"], sequences())
     for first, second in zip(*shares, strict=True):
         np.testing.assert_allclose(np.concatenate([first, second]), expected, atol=1e-5, rtol=0)
     assert [[len(scores) for scores in share] for share in shares] == [[8, 9, 0], [1, 0, 9]]
 
 
-def on_a_rank(work: Path, folder: Path, rank: int) -> None:
-    torch.set_num_threads(1)
-    join_ranks(rank, 2, work / "store")
+def scores_of_shares(folder: Path) -> list[np.ndarray]:
     engine = build_engine(folder, kind="classifier", is_frozen=True, max_tokens=50)
     ids = sequences()
-    shares = [ids[:cut] if rank == 0 else ids[cut:] for cut in (8, 9, 0)]
-    torch.save([engine.forward_values(whole(share)) for share in shares], work / f"scores-{rank}.pt")
-    dist.destroy_process_group()
+    shares = [ids[:cut] if dist.get_rank() == 0 else ids[cut:] for cut in (8, 9, 0)]
+    return [engine.forward_values(whole(share)) for share in shares]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +304,7 @@ def role(folders: dict[str, Path], name: str, **fields: Any) -> RewardModelRole:
 def test_a_block_has_the_scores_of_transformers_and_counts_its_bytes(folders: dict[str, Path]) -> None:
     rows = [("2+2=", "2+2=", "4"), ("1+2+3+4=", "1+2+3+4=", "10"), ("7=", "7=", "")]
     block = table_of(folders, rows)
-    STORE.take()
+    current(StoreCounters).take()
     found = role(folders, "qwen3").scores_of_block(block)
     assert found is not None
     ids = [
@@ -335,14 +313,16 @@ def test_a_block_has_the_scores_of_transformers_and_counts_its_bytes(folders: di
     ]
     np.testing.assert_allclose(found.score, reference(folders["qwen3"], ids), atol=1e-5)
     assert messages_of(found) == [""] * 3
-    assert STORE.take() == block.nbytes
+    assert current(StoreCounters).take() == block.nbytes
 
 
 def test_a_rank_without_a_block_has_nothing_to_say(folders: dict[str, Path]) -> None:
     assert role(folders, "qwen3").scores_of_block(None) is None
 
 
-def test_a_row_that_the_template_refuses_has_no_score_and_the_others_keep_theirs(folders: dict[str, Path]) -> None:
+def test_a_row_that_the_template_refuses_has_no_score_and_the_others_keep_their_scores(
+    folders: dict[str, Path],
+) -> None:
     refused = [{"role": "system", "content": "x"}, {"role": "user", "content": "2+2"}]
     rows = [(CHAT, "", "4"), (refused, "", "4"), (CHAT, "", "4")]
     scores = role(folders, "chat", apply_chat_template=True).scores_of_block(table_of(folders, rows))
@@ -354,7 +334,7 @@ def test_a_row_that_the_template_refuses_has_no_score_and_the_others_keep_theirs
 def test_an_empty_row_has_no_score(folders: dict[str, Path]) -> None:
     scores = role(folders, "qwen3").scores_of_block(table_of(folders, [("", "", "")], ends=False))
     assert np.isnan(scores.score[0])
-    assert "empty" in messages_of(scores)[0]
+    assert "gives no tokens for prompt and response" in messages_of(scores)[0]
 
 
 def test_a_score_that_is_not_finite_is_none(folders: dict[str, Path]) -> None:
@@ -390,9 +370,5 @@ def test_what_cannot_work_is_refused_in_the_reward_models_words(
 
 def test_a_reward_model_without_a_tokenizer_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
     AutoModelForSequenceClassification.from_pretrained(folders["qwen3"]).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"reward\.model\.path is .*gives no tokenizer"):
+    with pytest.raises(ValueError, match=r"reward\.model\.path is .*which has no tokenizer"):
         ScoreInputs(config_of({**folders, "bare": tmp_path}, "bare"))
-
-
-if __name__ == "__main__":
-    on_a_rank(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

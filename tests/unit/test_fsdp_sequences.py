@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
-from tests.unit._fsdp_ranks import build_engine, join_ranks, make_rows, plain_updates, run_ranks, write_models
+from tests.unit._fsdp_ranks import build_engine, make_rows, plain_updates, run_ranks, write_models
+from tests.unit._rank_processes import join_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 
 
@@ -37,6 +38,7 @@ def ranks(work: Path) -> list[dict[str, Any]]:
     return [results["sequences"] for results in run_ranks(["sequences"], world_size=2, work=work)]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "setting",
     [
@@ -56,6 +58,7 @@ def test_two_ranks_learn_what_one_learns(ranks: list[dict[str, Any]], alone: dic
         assert_same_run(found[setting], alone["policy"])
 
 
+@pytest.mark.processes
 def test_values_adapters_and_heads_that_ranks_do_not_divide_too(
     ranks: list[dict[str, Any]], alone: dict[str, Any]
 ) -> None:
@@ -64,7 +67,8 @@ def test_values_adapters_and_heads_that_ranks_do_not_divide_too(
             assert_same_run(found[kind], alone[kind])
 
 
-def test_each_rank_has_the_log_probs_of_its_own_rows(ranks: list[dict[str, Any]], work: Path) -> None:
+@pytest.mark.processes
+def test_each_rank_has_the_log_probs_of_its_rows(ranks: list[dict[str, Any]], work: Path) -> None:
     expected = build_engine(work / "qwen2").forward_log_probs(
         make_rows(), temperature=0.7, entropy=True, sum_pi_squared=True
     )

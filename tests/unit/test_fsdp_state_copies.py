@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.unit._fsdp_ranks import SCENARIOS, PolicyLoss, build_learner, join_ranks, make_rows, run_ranks, write_models
+from tests.unit._fsdp_ranks import SCENARIOS, PolicyLoss, build_learner, make_rows, run_ranks, write_models
+from tests.unit._rank_processes import join_ranks
 from verl_like.backends.fsdp.state_copies import StateCopies
 
 SETTINGS = ("shards", "replicas", "lora", "lora_replicas", "copies")
@@ -32,11 +33,12 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ranks(work: Path) -> dict[int, list[dict[str, Any]]]:
-    """What each rank found, by the number of ranks."""
+    """Return the results of each rank, by the number of ranks."""
     two = run_ranks(["copied"], world_size=2, work=work)
     return {1: [SCENARIOS["copied"](work)], 2: [found["copied"] for found in two]}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("num_ranks", [1, 2])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_files_out_of_copies_are_those_that_are_waited_for(
@@ -53,9 +55,10 @@ def test_files_out_of_copies_are_those_that_are_waited_for(
         assert metadata[0].state_dict_metadata == metadata[1].state_dict_metadata
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("num_ranks", [1, 2])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_run_goes_on_from_copies_bit_for_bit(
+def test_a_run_continues_from_copies_bit_for_bit(
     ranks: dict[int, list[dict[str, Any]]], setting: str, num_ranks: int
 ) -> None:
     for found in (rank[setting] for rank in ranks[num_ranks]):

@@ -1,4 +1,4 @@
-"""Full tensors for the rollout engine: right values, few collectives, storage of their own."""
+"""Full tensors for the rollout engine: right values, few collectives, separate storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import AutoModelForCausalLM
 
-from tests.unit._fsdp_ranks import PolicyLoss, build_engine, build_learner, join_ranks, make_rows, write_models
+from tests.unit._fsdp_ranks import PolicyLoss, build_engine, build_learner, make_rows, write_models
+from tests.unit._rank_processes import join_ranks
 from verl_like.backends.fsdp.gathering import CollectiveGather, gather_on, opened, shared_memory
 
 

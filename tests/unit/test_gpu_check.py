@@ -19,9 +19,9 @@ from benchmarks.gpu_check import __main__ as command
 from benchmarks.gpu_check import play as player
 from benchmarks.gpu_check.checks import CHECKS, Check
 from benchmarks.gpu_check.play import play
-from benchmarks.gpu_check.scene import Scene, from_words, temporary
+from benchmarks.gpu_check.scene import Scene, scene_from_json, temporary
 from benchmarks.gpu_check.table import KEYS, line, summary
-from benchmarks.gpu_check.verdict import FAILED, HELD, SHORT, SKIPPED, Findings, Outcome, in_words
+from benchmarks.gpu_check.verdict import FAILED, HELD, SHORT, SKIPPED, Findings, Outcome, formatted
 
 ROOT = Path(__file__).parents[2]
 NOT_ON_A_BARE_MACHINE = ("ray", "vllm", "hydra", "omegaconf", "pytest", "pyarrow", "psutil")
@@ -52,7 +52,7 @@ def test_a_figure_within_its_bounds_is_no_problem_and_nan_is_within_none() -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("sync_gib_per_s", "sync 0.25 GiB/s"),
         ("0.5B_tokens_per_s", "0.5B 0.25 tokens/s"),
@@ -61,10 +61,11 @@ def test_a_figure_within_its_bounds_is_no_problem_and_nan_is_within_none() -> No
         ("peak_vs_plan", "peak vs plan 0.25"),
     ],
 )
-def test_a_figure_is_told_with_its_unit(name: str, told: str) -> None:
-    assert in_words(name, 0.25) == told
+def test_a_figure_is_reported_with_its_unit(name: str, reported: str) -> None:
+    assert formatted(name, 0.25) == reported
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("name", "verdict", "why"),
     [
@@ -80,17 +81,19 @@ def test_a_check_ends_in_a_verdict(name: str, verdict: str, why: str, scene: Sce
     assert (outcome.verdict, outcome.why) == (verdict, why)
 
 
-def test_the_traceback_of_a_check_that_failed_is_told(scene: Scene, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.processes
+def test_the_traceback_of_a_check_that_failed_is_reported(scene: Scene, capfd: pytest.CaptureFixture[str]) -> None:
     played("raises", scene)
-    assert "Traceback" in (said := capfd.readouterr().err) and "and more" in said
+    assert "Traceback" in (message := capfd.readouterr().err) and "and more" in message
 
 
+@pytest.mark.processes
 def test_a_check_that_is_not_over_in_time_is_ended_with_its_children(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(player, "GRACE_S", 0.5)
     outcome = played("hangs", scene, limit_s=5.0)
-    assert (outcome.verdict, outcome.why) == (FAILED, "was not over after 5 s and was ended")
+    assert (outcome.verdict, outcome.why) == (FAILED, "timed out after 5 s and was ended")
     child = int((scene.of("hangs") / "child").read_text())
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
@@ -105,11 +108,13 @@ def test_a_check_names_the_packages_and_gpus_that_it_lacks(scene: Scene, tmp_pat
     assert play(lacking, scene, limit_s=1.0).verdict == SKIPPED
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("names", "status"), [(["holds", "skips"], 0), (["falls_short"], 1), (["raises", "holds"], 1)])
 def test_the_exit_status_is_1_where_a_check_falls_short_or_fails(names: list[str], status: int, scene: Scene) -> None:
     assert command.run([fake(name) for name in names], scene, limit_s=60.0) == status
 
 
+@pytest.mark.processes
 def test_each_check_has_a_line_and_the_last_line_is_json(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     command.run([fake("holds"), fake("falls_short")], scene, limit_s=60.0)
     *lines, last = capsys.readouterr().out.splitlines()
@@ -123,10 +128,10 @@ def test_each_check_has_a_line_and_the_last_line_is_json(scene: Scene, capsys: p
 
 def test_where_the_time_of_all_is_up_the_rest_is_skipped(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.run([fake("holds")], scene, limit_s=1.0) == 0
-    assert "skipped" in (said := capsys.readouterr().out) and "the 1 s of --limit-s are used up" in said
+    assert "skipped" in (message := capsys.readouterr().out) and "the 1 s of --limit-s are used up" in message
 
 
-def test_a_line_tells_why_first_then_figures_and_notes() -> None:
+def test_a_line_has_the_reason_first_then_figures_and_notes() -> None:
     outcome = Outcome(
         name="update", verdict=SHORT, seconds=61.4, why="too slow", figures={"mfu": 0.1, "wake_s": None}, notes=["n"]
     )
@@ -143,23 +148,24 @@ def test_without_a_gpu_one_sentence_says_what_to_do(
     monkeypatch.setattr(command, "num_gpus", lambda: 0)
     for device in ("auto", "cuda"):
         assert command.main(["--device", device]) == 2
-        said = capsys.readouterr()
-        assert said.err == "found no GPU, expected at least one. --device cpu is a dry run with tiny models.\n"
-        assert said.out == ""
+        message = capsys.readouterr()
+        assert message.err == "found no GPU, expected at least one. --device cpu is a dry run with tiny models.\n"
+        assert message.out == ""
 
 
-def test_a_scene_goes_to_another_process_and_leaves_nothing(scene: Scene) -> None:
-    assert from_words(scene.in_words()) == scene
+def test_a_scene_is_passed_to_another_process_and_leaves_nothing(scene: Scene) -> None:
+    assert scene_from_json(scene.to_json()) == scene
     with temporary(device="cpu", num_gpus=0, is_small=True) as other:
         (other.folder / "file").write_text("x")
     assert not other.folder.exists()
 
 
-def test_each_check_of_the_table_has_its_file_and_is_told_in_the_table_once() -> None:
+def test_each_check_has_its_file_and_one_line_in_the_table() -> None:
     files = {file.stem for file in (ROOT / "benchmarks/gpu_check/checks").glob("*.py")} - {"__init__"}
     assert sorted(files) == sorted(check.name for check in CHECKS)
 
 
+@pytest.mark.processes
 def test_ctrl_c_ends_the_check_under_way_and_removes_the_folder(tmp_path: Path) -> None:
     code = (
         "from benchmarks.gpu_check import __main__ as c, play; from tests.unit.test_gpu_check import fake;"
@@ -180,7 +186,7 @@ def test_ctrl_c_ends_the_check_under_way_and_removes_the_folder(tmp_path: Path) 
 
 
 def until(found: Callable[[], list[str]]) -> str:
-    """The first that is there, in half a minute."""
+    """Return the first text found within 30 s."""
     deadline = time.monotonic() + 30
     while not (texts := [text for text in found() if text]):
         assert time.monotonic() < deadline, "nothing came"
@@ -188,13 +194,15 @@ def until(found: Callable[[], list[str]]) -> str:
     return texts[0]
 
 
+@pytest.mark.processes
+@pytest.mark.slow
 def test_checks_that_need_no_ray_and_no_vllm_load_and_run_without_them(scene: Scene) -> None:
     files = [f"benchmarks.gpu_check.checks.{check.name}" for check in CHECKS if not check.packages]
     assert len(files) >= 7
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({NOT_ON_A_BARE_MACHINE!r}));"
         f"import {', '.join(files)};"
-        f"sys.argv = ['', 'benchmarks.gpu_check.checks', 'update', '0', {scene.in_words()!r}];"
+        f"sys.argv = ['', 'benchmarks.gpu_check.checks', 'update', '0', {scene.to_json()!r}];"
         "from benchmarks.gpu_check.child import main; main()"
     )
     scene.of("update").mkdir()
@@ -204,6 +212,7 @@ def test_checks_that_need_no_ray_and_no_vllm_load_and_run_without_them(scene: Sc
     assert json.loads(player.outcome_of(scene.of("update"), 0).read_text())["figures"]["mfu"] > 0
 
 
+@pytest.mark.processes
 def test_the_command_itself_loads_nothing_heavy() -> None:
     code = "import benchmarks.gpu_check.__main__, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout

@@ -20,14 +20,16 @@ from verl_like_graders.programs.launcher import fork_server
 from verl_like_graders.reasoning_gym import extracted
 from verl_like_graders.reasoning_gym_tasks import MAY_BE, TASKS, metadata_text, task_scorer
 
+pytestmark = pytest.mark.processes
+
 REFUSED = {"coin_flip", "game_of_life_halting", "puzzle24"}
 
 
 def score(
-    task: str, response: str, truth: Any, metadata: Any = None, *, question: str = "What?", **options: Any
+    task: str, response: str, ground_truth: Any, metadata: Any = None, *, question: str = "What?", **options: Any
 ) -> dict[str, Any]:
     extra = {"question": question, "metadata": metadata_text(metadata or {})}
-    return reasoning_gym.compute_score(f"reasoning_gym/{task}", response, truth, extra, **options)
+    return reasoning_gym.compute_score(f"reasoning_gym/{task}", response, ground_truth, extra, **options)
 
 
 def score_row(row: dict[str, Any], response: str, **options: Any) -> dict[str, Any]:
@@ -62,11 +64,11 @@ def test_two_seeds_share_no_problem() -> None:
 )
 def test_a_right_answer_pays_whether_it_is_an_example_a_grid_or_a_formula(task: str) -> None:
     for row in task_rows(task, size=3, seed=4):
-        truth = row["reward_model"]["ground_truth"]
-        assert score_row(row, f"Let me see.\n<answer>{truth}</answer>") == {
+        ground_truth = row["reward_model"]["ground_truth"]
+        assert score_row(row, f"Let me see.\n<answer>{ground_truth}</answer>") == {
             "score": 1.0,
             "acc": 1.0,
-            "pred": truth.strip(),
+            "pred": ground_truth.strip(),
         }
 
 
@@ -111,9 +113,7 @@ def test_metadata_keeps_its_tuples() -> None:
     grid = ((1, 2), (3, 4))
     assert score("arc_1d", "x", "x", {"board": grid})["score"] == 1.0
     assert score("rearc", "1 2\n3 4", "1 2\n3 4", {"output": grid})["score"] == 1.0
-    with pytest.raises(
-        ValueError, match=r"does not take the row's own ground_truth"
-    ):  # what a list in its place would come to
+    with pytest.raises(ValueError, match=r"rejects the row's ground_truth"):  # the result of a list instead
         score("rearc", "1 2\n3 4", "1 2\n3 4", {"output": [list(line) for line in grid]})
 
 
@@ -188,7 +188,7 @@ def test_not_a_number_is_near_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "truth", "metadata", "answer"),
+    ("task", "ground_truth", "metadata", "answer"),
     [
         ("countdown", "8*3 + 1", {"numbers": [8, 3, 1], "target": 25}, "8*3+1+0*"),
         ("n_queens", "Q", {"valid_answers": ["Q"]}, "[["),
@@ -196,14 +196,14 @@ def test_not_a_number_is_near_no_number() -> None:
     ],
 )
 def test_an_answer_is_never_run_as_python(
-    task: str, truth: str, metadata: dict[str, Any], answer: str, monkeypatch: pytest.MonkeyPatch
+    task: str, ground_truth: str, metadata: dict[str, Any], answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ANSWER_RAN", raising=False)
     attack = "__import__('os').environ.setdefault('ANSWER_RAN', '1').count('x')" + ("]]" if "[" in answer else "")
-    task_scorer(task)(answer + attack, {"question": "", "answer": truth, "metadata": metadata})
+    task_scorer(task)(answer + attack, {"question": "", "answer": ground_truth, "metadata": metadata})
     assert os.environ.pop("ANSWER_RAN") == "1"  # the scorer by itself runs it
-    assert score(task, answer + attack, truth, metadata)["score"] == 0.0 and "ANSWER_RAN" not in os.environ
-    assert score(task, truth, truth, metadata)["score"] == 1.0
+    assert score(task, answer + attack, ground_truth, metadata)["score"] == 0.0 and "ANSWER_RAN" not in os.environ
+    assert score(task, ground_truth, ground_truth, metadata)["score"] == 1.0
 
 
 QUEENS = "Q _ _ _"
@@ -229,24 +229,24 @@ def test_a_scorer_that_evaluates_gets_words_and_literals_alone(task: str, answer
 
 @pytest.mark.parametrize("answer", ["8**8**8**8", "x^9^9^9^9", "9" * 5000 + "/7", "(" * 400 + "x" + ")" * 400])
 @pytest.mark.parametrize(
-    ("task", "truth", "metadata"),
+    ("task", "ground_truth", "metadata"),
     [("simple_integration", "x**2", {"variable": "x", "integrand": "2*x"}), ("polynomial_multiplication", "x**2", {})],
 )
 def test_a_formula_that_never_ends_is_wrong_and_no_failure(
-    task: str, truth: str, metadata: dict[str, Any], answer: str
+    task: str, ground_truth: str, metadata: dict[str, Any], answer: str
 ) -> None:
     started = time.monotonic()
-    assert score(task, answer, truth, metadata, timeout_s=2.0)["score"] == 0.0
+    assert score(task, answer, ground_truth, metadata, timeout_s=2.0)["score"] == 0.0
     assert time.monotonic() - started < 10.0
 
 
-def test_each_answer_is_scored_in_a_process_of_its_own() -> None:
+def test_each_answer_is_scored_in_its_own_process() -> None:
     """Whatever an answer does to its scorer ends with it."""
     assert reasoning_gym_pids(reasoning_gym.Problem("gcd", "What?", "7", metadata_text({}))) == 2
 
 
 def reasoning_gym_pids(problem: Any) -> int:
-    """How many processes scored two answers."""
+    """Return the number of processes that scored two answers."""
     server = fork_server(reasoning_gym._TASKS)
     pids = set()
     start = server.start
@@ -266,7 +266,7 @@ def reasoning_gym_pids(problem: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    ("task", "truth", "metadata", "answer"),
+    ("task", "ground_truth", "metadata", "answer"),
     [
         ("simple_integration", "x**2 + C", {"variable": "x", "integrand": "2*x"}, "Integral(2*x, x)"),
         ("simple_integration", "x**2 + C", {"variable": "x", "integrand": "2*x"}, "integrate(2*x, x)"),
@@ -275,20 +275,20 @@ def reasoning_gym_pids(problem: Any) -> int:
     ],
 )
 def test_tricks_that_compute_the_answer_are_no_answer(
-    task: str, truth: str, metadata: dict[str, Any], answer: str
+    task: str, ground_truth: str, metadata: dict[str, Any], answer: str
 ) -> None:
-    assert task_scorer(task)(answer, {"question": "", "answer": truth, "metadata": metadata}) == 1.0
-    assert score(task, answer, truth, metadata)["score"] == 0.0
+    assert task_scorer(task)(answer, {"question": "", "answer": ground_truth, "metadata": metadata}) == 1.0
+    assert score(task, answer, ground_truth, metadata)["score"] == 0.0
 
 
 def test_sokoban_takes_moves_and_nothing_else() -> None:
     [row] = task_rows("sokoban", size=1, seed=1)
-    truth = row["reward_model"]["ground_truth"]
-    assert score_row(row, truth)["score"] == 1.0 and score_row(row, f"I say {truth}")["score"] == 0.0
+    ground_truth = row["reward_model"]["ground_truth"]
+    assert score_row(row, ground_truth)["score"] == 1.0 and score_row(row, f"I say {ground_truth}")["score"] == 0.0
 
 
 @pytest.mark.parametrize(
-    ("source", "truth", "extra", "message"),
+    ("source", "ground_truth", "extra", "message"),
     [
         (
             "reasoning_gym",
@@ -303,13 +303,18 @@ def test_sokoban_takes_moves_and_nothing_else() -> None:
             r"has no task 'gcds'; expected one of its \d+, such as .*; did you mean gcd\?",
         ),
         ("reasoning_gym/gcd", "4", {"question": ""}, r"extra_info has \['question'\] and ground_truth is a str"),
-        ("reasoning_gym/gcd", 4, {"question": "", "metadata": "{}"}, r"ground_truth is a int; expected .* a text"),
-        ("reasoning_gym/gcd", "", {"question": "", "metadata": "{}"}, r"does not take the row's own ground_truth ''"),
+        (
+            "reasoning_gym/gcd",
+            4,
+            {"question": "", "metadata": "{}"},
+            r"ground_truth is a int; expected .* text or None",
+        ),
+        ("reasoning_gym/gcd", "", {"question": "", "metadata": "{}"}, r"rejects the row's ground_truth ''"),
         (
             "reasoning_gym/countdown",
             "8+1",
             {"question": "", "metadata": '{"numbers": [8, 1], "target": 10}'},
-            r"own ground_truth '8\+1'",
+            r"row's ground_truth '8\+1'",
         ),
         (
             "reasoning_gym/puzzle24",
@@ -320,10 +325,10 @@ def test_sokoban_takes_moves_and_nothing_else() -> None:
     ],
 )
 def test_a_row_that_cannot_be_scored_is_an_error_and_no_score(
-    source: str, truth: Any, extra: dict[str, Any], message: str
+    source: str, ground_truth: Any, extra: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        reasoning_gym.compute_score(source, "4", truth, extra)
+        reasoning_gym.compute_score(source, "4", ground_truth, extra)
 
 
 def test_without_the_package_the_remedy_is_named() -> None:
@@ -359,9 +364,11 @@ def test_every_task_pays_its_right_answers_and_no_junk(task: str) -> None:
         '{"a": []}',
     ]
     for row in task_rows(task, size=2, seed=3):
-        truth = row["reward_model"]["ground_truth"]
-        assert truth is None or score_row(row, truth)["score"] == 1.0
-        problem = reasoning_gym.Problem(task, row["extra_info"]["question"], truth, row["extra_info"]["metadata"])
+        ground_truth = row["reward_model"]["ground_truth"]
+        assert ground_truth is None or score_row(row, ground_truth)["score"] == 1.0
+        problem = reasoning_gym.Problem(
+            task, row["extra_info"]["question"], ground_truth, row["extra_info"]["metadata"]
+        )
         answers = [*junk, row["extra_info"]["question"]]
         marks = dict(zip(answers, reasoning_gym.marks(problem, answers, timeout_s=60.0), strict=True))
         assert max(marks.values()) < reasoning_gym.FULL_MARK, marks

@@ -19,7 +19,7 @@ from verl_like_graders import GRADERS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "verl_like_graders"
-# What runs its argument, or hands it to something that does; ``re.compile`` and its like are other functions.
+# Functions that run their argument, or pass it to one that does; ``re.compile`` and similar ones are not among them.
 RUNS = {"eval", "exec", "compile", "sympify", "parse_expr", "parse_latex", "lambdify", "literal_eval", "__import__"}
 RUNS |= {"exec_module", "execfile", "run_path", "runpy", "loads_pickle", "S"}
 # These run in confined processes alone; code_tests reads tests, which are the data's, and runs nothing.
@@ -27,7 +27,7 @@ CONFINED = {"programs/solution.py", "programs/asserts.py", "reasoning_gym_tasks.
 
 
 def calls(tree: ast.AST) -> Iterator[str]:
-    """The names of all that is called, but for methods of compiled patterns and the like (``re.compile``)."""
+    """Return the names of all called functions, except methods of compiled patterns (``re.compile``)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             function = node.func
@@ -69,7 +69,7 @@ ATTACKS = [
     "\\\\sqrt{{canary_8271}}",
     "'canary_8271'.__class__",
 ]
-TRUTHS = {
+GROUND_TRUTHS = {
     "code": {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]},
     "choice": "C",
     "reasoning_gym": "7",
@@ -87,15 +87,17 @@ for name, module in sorted(GRADERS.items()):
         for form in FORMS:
             source = "reasoning_gym/gcd" if module == "reasoning_gym" else name
             response = form.format(attack.format())
-            wanted = sample(response, TRUTHS.get(module, "5"), data_source=source, question="What?", metadata="{}")
+            ground_truth = GROUND_TRUTHS.get(module, "5")
+            wanted = sample(response, ground_truth, data_source=source, question="What?", metadata="{}")
             bind(function, {"max_tokens": 99} if module == "length" else {}, name=name)([wanted])
 heavy = [name for name in ("sympy", "reasoning_gym", "numexpr", "pandas", "antlr4") if name in sys.modules]
 print(json.dumps([ran, heavy]))
 """
 
 
+@pytest.mark.processes
 def test_no_response_is_compiled_in_the_scorer_and_no_library_that_would_is_loaded_there() -> None:
-    """Every grader, with every response here; Python's own audit reports what is compiled and executed."""
+    """Run every grader on every response here; Python's audit hook reports compiled and executed code."""
     done = subprocess.run(
         [sys.executable, "-c", HOSTILE], capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
     )
@@ -103,6 +105,7 @@ def test_no_response_is_compiled_in_the_scorer_and_no_library_that_would_is_load
     assert json.loads(done.stdout) == [[], []]
 
 
+@pytest.mark.processes
 def test_the_audit_sees_what_it_looks_for() -> None:
     script = HOSTILE.split("FORMS = ")[0] + "eval('[canary_8271 for canary_8271 in [1]]')\nprint(json.dumps(ran))"
     done = subprocess.run(
@@ -112,7 +115,7 @@ def test_the_audit_sees_what_it_looks_for() -> None:
 
 
 def reached(function: Any, seen: set[str]) -> Iterator[str]:
-    """What a function calls, and what the functions and methods of its own module call that it calls, all the way."""
+    """Return the functions that a function calls, transitively through the functions and methods of its module."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     module = inspect.getmodule(function)
     owner = vars(module).get(function.__qualname__.partition(".")[0]) if isinstance(module, ModuleType) else None

@@ -103,14 +103,14 @@ def test_a_seed_gives_the_same_tokens_whatever_the_wave(folder):
         assert alone[request_id].response_ids == done.response_ids
 
 
-def test_its_usage_tells_how_many_ran_and_how_many_waited(folder):
+def test_its_usage_counts_running_and_waiting_requests(folder):
     engine = hf_engine(folder, max_num_seqs=4)
     synced(engine, folder, seed=3)
     generated(engine, requests(6))
     assert (engine.usage.running, engine.usage.waiting) == (4, 2)
 
 
-def test_abort_returns_what_was_generated_and_the_rest_goes_on(folder):
+def test_abort_returns_what_was_generated_and_the_rest_continues(folder):
     engine = hf_engine(folder, max_num_seqs=4)
     synced(engine, folder, seed=3)
     asked = requests(6, sampling=Sampling(max_tokens=10, ignore_eos=True))
@@ -195,7 +195,7 @@ def test_the_users_logging_level_wins(monkeypatch):
     assert rollout_environment("vllm", device="cuda")["VLLM_LOGGING_LEVEL"] == "DEBUG"
 
 
-def test_kept_requests_go_on_with_the_new_weights_and_compute_nothing_from_the_old(folder):
+def test_kept_requests_continue_with_the_new_weights_and_compute_nothing_from_the_old(folder):
     engine = hf_engine(folder)
     old = synced(engine, folder, seed=5)
     asked = requests(3, sampling=Sampling(max_tokens=12, ignore_eos=True))
@@ -227,7 +227,7 @@ def test_unfinished_requests_are_refused_unless_they_are_kept_and_by_sleep_alway
         engine.step()
 
 
-def test_kept_requests_do_not_go_on_after_a_failed_sync(folder):
+def test_kept_requests_do_not_continue_after_a_failed_sync(folder):
     engine = hf_engine(folder)
     synced(engine, folder, seed=5)
     engine.submit(requests(1))
@@ -242,7 +242,7 @@ def test_kept_requests_do_not_go_on_after_a_failed_sync(folder):
 def test_features_are_refused_by_an_engine_that_reads_token_ids_alone(folder):
     engine = hf_engine(folder)
     synced(engine, folder, seed=5)
-    with pytest.raises(ValueError, match=r"Request r0 has the features \['picture'\].*reads token ids alone.* Use a"):
+    with pytest.raises(ValueError, match=r"Request r0 has the features \['picture'\].*reads only token ids.* Use a"):
         engine.submit([replace(requests(1)[0], features={"picture": 1})])
     engine.submit([replace(requests(1)[0], features={})])
     assert engine.has_unfinished()

@@ -13,7 +13,7 @@ from tests.tools.house import code_lines, functions, import_circles, length, mod
 MODULES = modules()
 
 
-def test_import_circles_are_seen_through_any_number_of_modules() -> None:
+def test_circular_imports_are_found_through_any_number_of_modules() -> None:
     trees = {
         name: ast.parse(code)
         for name, code in {

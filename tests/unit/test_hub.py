@@ -87,10 +87,10 @@ def test_what_the_cache_holds_is_used_without_asking_again(
     (cached / "refs").mkdir()
     (cached / "refs/main").write_text("abc")
     assert list(hub_problems(of("someone/model"))) == []
-    assert hub.is_offline() and "its cache alone is read (HF_HUB_OFFLINE=1)" in caplog.text
+    assert hub.is_offline() and "only its cache is read (HF_HUB_OFFLINE=1)" in caplog.text
 
 
-def test_folders_and_an_offline_user_ask_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_and_an_offline_user_send_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "out_of_reach", lambda: pytest.fail("asked"))
     assert list(hub_problems(of(str(tmp_path)))) == []
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

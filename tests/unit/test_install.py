@@ -82,6 +82,7 @@ def site(checkout: Path) -> Path:
     return folder
 
 
+@pytest.mark.processes
 def test_an_installation_that_was_cut_off_continues(installing: tuple[Path, Install]) -> None:
     checkout, start = installing
     gamma = checkout / "wheels/gamma-1.0-py3-none-any.whl"
@@ -105,9 +106,10 @@ def test_an_installation_that_was_cut_off_continues(installing: tuple[Path, Inst
 
     third = start()
     assert third.returncode == 0
-    assert "3 packages are there already; 0 are left" in third.stdout
+    assert "3 packages are already installed; 0 are left" in third.stdout
 
 
+@pytest.mark.processes
 def test_a_file_that_is_not_the_locks_is_refused(installing: tuple[Path, Install]) -> None:
     checkout, start = installing
     pip = [str(checkout / ".venv/bin/python"), "-m", "pip", "uninstall", "-y", "--quiet", "beta"]
@@ -141,7 +143,7 @@ def test_every_pin_of_a_lock_has_hashes(name: str) -> None:
     assert install.locked(file, pins[:3]).count("==") == 3
 
 
-def test_a_python_without_hashes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_hashes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
     assert not install.has_hashes_for_this_python()
 
@@ -192,7 +194,7 @@ def reachable(monkeypatch: pytest.MonkeyPatch, *versions: str) -> list[tuple[str
 def test_the_cpu_build_is_taken_where_pip_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     reachable(monkeypatch, "2.13.0+cpu", "2.13.0")
     found = torch_build("cpu", torch_index="")
-    assert (found.requirement, found.room) == ("torch==2.13.0+cpu", "cpu")
+    assert (found.requirement, found.space) == ("torch==2.13.0+cpu", "cpu")
 
 
 def test_without_a_cpu_build_the_larger_one_is_announced_with_its_size_and_the_way_out(
@@ -200,11 +202,11 @@ def test_without_a_cpu_build_the_larger_one_is_announced_with_its_size_and_the_w
 ) -> None:
     reachable(monkeypatch, "2.13.0", "2.12.0")
     found = torch_build("cpu", torch_index="")
-    assert (found.requirement, found.room) == ("torch==2.13.0", "cpu, CUDA build of torch")
+    assert (found.requirement, found.space) == ("torch==2.13.0", "cpu, CUDA build of torch")
     assert "--no-deps" not in found.options  # its CUDA libraries are in no lock for CPU
-    said = capsys.readouterr().out
-    assert "takes 7 GiB in place of 3" in said
-    assert "make setup TORCH_INDEX=URL" in said
+    message = capsys.readouterr().out
+    assert "takes 7 GiB instead of 3" in message
+    assert "make setup TORCH_INDEX=URL" in message
 
 
 def test_torch_comes_from_the_index_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,15 +234,16 @@ def test_a_gpu_gets_the_cuda_build_and_asks_no_index(monkeypatch: pytest.MonkeyP
     assert asked == []
 
 
-def test_too_little_room_is_told_before_pip_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_too_little_space_is_reported_before_pip_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reachable(monkeypatch, "2.13.0+cpu")
     monkeypatch.setattr(install, "remove_unfinished", lambda site: [])
-    monkeypatch.setattr(install, "room_wanted", lambda room, folder: {tmp_path: 1e9})
-    with pytest.raises(Refused, match="not enough room on the disk"):
+    monkeypatch.setattr(install, "space_needed", lambda space, folder: {tmp_path: 1e9})
+    with pytest.raises(Refused, match="not enough disk space"):
         install.install("cpu", torch_index="")
 
 
-def test_progress_is_told_in_lines_where_there_is_no_terminal(
+@pytest.mark.processes
+def test_progress_is_printed_in_lines_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(install, "LINE_EVERY_S", 0.05)
@@ -248,10 +251,10 @@ def test_progress_is_told_in_lines_where_there_is_no_terminal(
     progress = install.Progress(total=7, log=tmp_path / "log")
     with progress:
         progress.run([sys.executable, "-c", code], packages=2)
-    told = capsys.readouterr().out.splitlines()
-    assert "  1 of 7 packages, 0 s: downloading a (3.5 MB)" in told
-    assert told[-1].startswith("installed 7 packages in ")
-    assert "\r" not in "".join(told)
+    reported = capsys.readouterr().out.splitlines()
+    assert "  1 of 7 packages, 0 s: downloading a (3.5 MB)" in reported
+    assert reported[-1].startswith("installed 7 packages in ")
+    assert "\r" not in "".join(reported)
     assert "Downloading a-1.whl" in (tmp_path / "log").read_text()
 
 

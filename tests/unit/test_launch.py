@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from verl_like.config.schema import Config
+from verl_like.context import current
 from verl_like.imports import importing
 from verl_like.runs import launch
-from verl_like.runs.launch import LAUNCHER
-from verl_like.telemetry.ledger import LEDGER
+from verl_like.runs.launch import Launcher
+from verl_like.telemetry.ledger import Ledger
 from verl_like.watchdog.watch import BUILDING
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the fate of each launched run by its number."""
     events: list[str] = []
 
@@ -42,37 +43,37 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return events
 
 
-def test_a_launched_run_that_nobody_asked_for_ends_with_the_command(told: list[str]) -> None:
-    with pytest.raises(ValueError, match="no such column"), LAUNCHER.launching(Config(), generates=True):
+def test_an_unused_launched_run_ends_with_the_command(reported: list[str]) -> None:
+    with pytest.raises(ValueError, match="no such column"), current(Launcher).launching(Config(), generates=True):
         raise ValueError("no such column")
-    assert told == ["0 begun", "0 saw no such column", "0 ended"]
+    assert reported == ["0 begun", "0 saw no such column", "0 ended"]
 
 
-def test_a_launched_run_goes_to_the_first_who_asks_and_ends_with_its_use(told: list[str]) -> None:
-    with LAUNCHER.launching(Config(), generates=True):
-        with pytest.raises(ValueError, match="lost"), LAUNCHER.launched(Config(), generates=True):
-            raise ValueError("lost" if told == ["0 begun"] else f"{told}")
-        assert told[1:] == ["0 saw lost", "0 ended"]
-        with LAUNCHER.launched(Config(), generates=True) as anew:  # as after a restart
+def test_a_launched_run_goes_to_the_first_who_asks_and_ends_with_its_use(reported: list[str]) -> None:
+    with current(Launcher).launching(Config(), generates=True):
+        with pytest.raises(ValueError, match="lost"), current(Launcher).launched(Config(), generates=True):
+            raise ValueError("lost" if reported == ["0 begun"] else f"{reported}")
+        assert reported[1:] == ["0 saw lost", "0 ended"]
+        with current(Launcher).launched(Config(), generates=True) as anew:  # as after a restart
             assert anew == 1
-        assert told[3:] == ["1 begun", "1 ended"]
-    assert len(told) == 5
+        assert reported[3:] == ["1 begun", "1 ended"]
+    assert len(reported) == 5
 
 
-def test_the_watchdog_lets_a_start_take_its_time_until_the_run_is_asked_for(told: list[str]) -> None:
-    with LAUNCHER.launching(Config(), generates=True):
-        assert LEDGER.current.partition("/")[0] in BUILDING
-        with LAUNCHER.launched(Config(), generates=True):
-            assert LEDGER.is_resting
-    with LAUNCHER.launching(Config(), generates=True):
+def test_the_watchdog_lets_a_start_take_its_time_until_the_run_is_asked_for(reported: list[str]) -> None:
+    with current(Launcher).launching(Config(), generates=True):
+        assert current(Ledger).stage.partition("/")[0] in BUILDING
+        with current(Launcher).launched(Config(), generates=True):
+            assert current(Ledger).is_resting
+    with current(Launcher).launching(Config(), generates=True):
         pass
-    assert LEDGER.is_resting
+    assert current(Ledger).is_resting
 
 
-def test_a_run_is_launched_where_none_was(told: list[str]) -> None:
-    with LAUNCHER.launched(Config(), generates=False) as had:
+def test_a_run_is_launched_where_none_was(reported: list[str]) -> None:
+    with current(Launcher).launched(Config(), generates=False) as had:
         assert had == 0
-    assert told == ["0 begun", "0 ended"]
+    assert reported == ["0 begun", "0 ended"]
 
 
 @pytest.mark.parametrize("is_collecting", [True, False])
@@ -94,17 +95,17 @@ def test_what_is_imported_is_kept_from_the_collector(is_collecting: bool) -> Non
         assert not [each for each in gc.get_objects() if isinstance(each, Cycle)]
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def ended(code: str, folder: Path) -> str:
-    """What a program prints that finds packages in ``folder`` first."""
+    """Return the output of a program that finds packages in ``folder`` first."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), *filter(None, sys.path)))}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
 
 
+@pytest.mark.processes
 def test_libraries_find_no_companion_of_torch_that_cannot_be_loaded(tmp_path: Path) -> None:
     folder = tmp_path / "torchvision"
     folder.mkdir()
@@ -126,6 +127,7 @@ except ModuleNotFoundError:
     assert ended(code, tmp_path) == "[False, True]\nFalse\nnot installed, for all they know\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["triton", "other"])
 def test_what_triton_calls_leaked_at_the_end_is_let_go(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").write_text("class Cycle:\n    def __del__(self): print('let go', flush=True)\n")

@@ -1,4 +1,4 @@
-"""What counts as left behind: shared memory that nobody has, whoever else runs beside."""
+"""Leftovers: shared memory that no process uses, whatever other runs use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests._left_behind import leaked_shared_memory
 
 
-def test_a_semaphore_in_use_is_not_left_behind() -> None:
+def test_a_semaphore_in_use_is_not_left_over() -> None:
     before = set(os.listdir("/dev/shm"))
     lock = get_context("spawn").Lock()
     name = str(getattr(lock, "_semlock").name)  # noqa: B009 (typeshed does not have it)
@@ -18,8 +18,8 @@ def test_a_semaphore_in_use_is_not_left_behind() -> None:
     assert f"sem.{name.removeprefix('/')}" not in leaked_shared_memory(before)
 
 
-def test_a_file_that_nobody_has_is_left_behind(tmp_path: Path) -> None:
-    """In a folder of its own: others look for what is left in /dev/shm at the same time."""
+def test_a_file_that_no_process_uses_is_left_over(tmp_path: Path) -> None:
+    """Use a separate folder: other tests check /dev/shm for leftovers at the same time."""
     (tmp_path / "left").write_bytes(b"1")
     (tmp_path / "held").write_bytes(b"1")
     with (tmp_path / "held").open("rb") as held, mmap.mmap(held.fileno(), 1, prot=mmap.PROT_READ):

@@ -13,7 +13,8 @@ import pytest
 
 from tests.unit._savers import Saver
 from verl_like.config.schema import Config
-from verl_like.controller.errors import INTERRUPT, FeedbackError, Interrupted
+from verl_like.context import current
+from verl_like.controller.errors import FeedbackError, Interrupt, Interrupted
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable
 from verl_like.telemetry.trackers import JsonlTracker, Trackers
@@ -134,15 +135,15 @@ def test_a_step_that_is_interrupted_is_dropped_and_the_one_before_is_saved(
     with caplog.at_level(logging.WARNING):
         assert loop.run().step == 2
     assert loop.checkpoints.steps() == [2] and trainer.calls[-1] == "close"
-    assert "interrupted in rollout; what was unfinished is dropped and comes again (8 prompts)" in caplog.text
+    assert "interrupted in rollout; the unfinished step is dropped, and its 8 prompts are drawn again" in caplog.text
 
 
 def test_ctrl_c_between_steps_ends_the_run_with_the_last_step_saved(tmp_path: Path) -> None:
-    loop = loop_of(Counting(disturb=lambda step: INTERRUPT.set() if step == 2 else None), tmp_path)
+    loop = loop_of(Counting(disturb=lambda step: current(Interrupt).set() if step == 2 else None), tmp_path)
     try:
         assert loop.run().step == 2
     finally:
-        INTERRUPT.clear()
+        current(Interrupt).clear()
     assert loop.checkpoints.steps() == [2]
 
 
@@ -155,7 +156,7 @@ def test_feedback_that_ends_the_run_leaves_the_last_finished_step_in_a_checkpoin
 
 
 def test_another_error_saves_nothing(tmp_path: Path) -> None:
-    """The learners may be in the middle of an update."""
+    """Learners may be in the middle of an update."""
 
     def break_down(step: int) -> None:
         assert step < 3, "broken"

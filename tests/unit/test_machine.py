@@ -1,4 +1,4 @@
-"""What a machine must have is known from one place, and what is missing is named before anything is started."""
+"""Requirements of a machine are defined once, and what is missing is named before anything starts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from verl_like.backends.rollout import rollout_engine
 from verl_like.checks import requirements as checks_machine
 from verl_like.checks.requirements import check_machine
 from verl_like.config.schema import Config, ModelConfig, RolloutConfig
-from verl_like.machine import extensions, packages
-from verl_like.machine import probes as look
+from verl_like.machine import extensions, packages, probes
 from verl_like.machine import process_limits as limits
-from verl_like.machine.capacity import Room, room_wanted
-from verl_like.machine.findings import Finding, Package, Status, install_line, mending, refuse
+from verl_like.machine.capacity import DiskSpace, space_needed
+from verl_like.machine.findings import Finding, Package, Status, install_commands, install_line, refuse
 from verl_like.runs import launch as hosts
 from verl_like.training import jobs, policy_jobs
 
@@ -44,7 +43,7 @@ def broken_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "broken"
 
 
-# --- one place for the packages
+# --- one definition of the packages
 
 
 @pytest.mark.parametrize("manager", ["apt-get", "dnf"])
@@ -78,7 +77,7 @@ def test_the_dockerfile_copies_what_the_set_up_imports_before_it_installs() -> N
 
 
 def set_up_check(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The set-up's first look, as make starts it, with a virtual environment in ``folder``."""
+    """Run the set-up's first check, as make starts it, with a virtual environment in ``folder``."""
     return subprocess.run(
         [sys.executable, "-m", "verl_like.machine", "--venv", str(folder / ".venv")],
         cwd=ROOT,
@@ -90,12 +89,14 @@ def set_up_check(folder: Path, **environment: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.processes
 def test_a_machine_that_has_everything_passes_without_a_word(tmp_path: Path) -> None:
     ended = set_up_check(tmp_path)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "missing" not in ended.stderr
 
 
+@pytest.mark.processes
 def test_all_that_is_missing_is_named_with_one_command_for_each_package_manager(tmp_path: Path) -> None:
     ended = set_up_check(tmp_path, PATH=str(tmp_path))
     assert ended.returncode == 1
@@ -104,6 +105,7 @@ def test_all_that_is_missing_is_named_with_one_command_for_each_package_manager(
     assert not (tmp_path / ".venv").exists()
 
 
+@pytest.mark.processes
 def test_the_set_up_check_loads_only_the_standard_library(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-S", "-m", "verl_like.machine", "--venv", str(tmp_path)],
@@ -119,11 +121,11 @@ def test_the_set_up_check_loads_only_the_standard_library(tmp_path: Path) -> Non
 def test_a_missing_header_and_library_are_found_and_have_a_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(look.sysconfig, "get_path", lambda name: str(tmp_path))
-    assert look.headers().status is Status.MISSING
+    monkeypatch.setattr(probes.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert probes.headers().status is Status.MISSING
     package = Package("libnowhere7", "nowhere-libs")
-    monkeypatch.setattr(look, "LIBRARIES", {"libnowhere.so.7": package})
-    (found,) = look.libraries()
+    monkeypatch.setattr(probes, "LIBRARIES", {"libnowhere.so.7": package})
+    (found,) = probes.libraries()
     assert (found.status, found.package) == (Status.MISSING, package)
     assert "libnowhere.so.7" in found.value
 
@@ -133,40 +135,40 @@ def test_headers_of_another_python_than_the_systems_have_another_package(
     default: str, apt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    monkeypatch.setattr(look.Path, "resolve", lambda path: Path("/usr/bin", own if default == "this" else default))
-    assert look._of_this_python(packages.HEADERS).apt == (apt if default == "this" else f"{own}{apt}")
+    monkeypatch.setattr(probes.Path, "resolve", lambda path: Path("/usr/bin", own if default == "this" else default))
+    assert probes._of_this_python(packages.HEADERS).apt == (apt if default == "this" else f"{own}{apt}")
 
 
-def test_room_wanted_in_folders_of_one_file_system_adds_up(tmp_path: Path) -> None:
+def test_space_needed_in_folders_of_one_file_system_adds_up(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
-    free = look.shutil.disk_usage(tmp_path).free / 2**30
+    free = probes.shutil.disk_usage(tmp_path).free / 2**30
     enough = {tmp_path / "one": free * 0.4, tmp_path / "two/below": free * 0.4}
-    assert look.disk(enough).status is Status.OK
+    assert probes.disk(enough).status is Status.OK
     too_much = {tmp_path / "one": free * 0.6, tmp_path / "two/below": free * 0.6}
-    assert look.disk(too_much).status is Status.MISSING
+    assert probes.disk(too_much).status is Status.MISSING
 
 
-def test_what_an_earlier_start_installed_needs_no_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_of_an_earlier_start_need_no_space_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
     mib = 2**20
-    room = Room(installed=4 / 1024, downloads=9.0, largest_stage=2 / 1024)  # 4 MiB installed, 2 MiB at a time
+    space = DiskSpace(installed=4 / 1024, downloads=9.0, largest_stage=2 / 1024)  # 4 MiB installed, 2 MiB at a time
     venv = tmp_path / ".venv"
     venv.mkdir()
     (venv / "half").write_bytes(os.urandom(2 * mib))
-    temporary = Path(look.os.environ.get("TMPDIR", "/tmp"))
-    wanted = {folder: gib * 1024 for folder, gib in room_wanted(room, venv).items()}
+    temporary = Path(probes.os.environ.get("TMPDIR", "/tmp"))
+    wanted = {folder: gib * 1024 for folder, gib in space_needed(space, venv).items()}
     assert wanted[venv] == pytest.approx(2, abs=0.1)
     assert wanted[temporary] == pytest.approx(1, abs=0.1)
 
 
-def test_one_command_mends_all_and_names_each_package_once() -> None:
+def test_one_command_fixes_all_and_names_each_package_once() -> None:
     python = Package("python3", "python3")
     missing = [
         Finding(name=str(index), value="", status=Status.MISSING, package=package)
         for index, package in enumerate((python, Package("python3-venv", "python3"), python))
     ]
     well = Finding(name="git", value="/usr/bin/git", package=Package("git", "git"))
-    apt, dnf = mending([*missing, well])
+    apt, dnf = install_commands([*missing, well])
     assert apt.split("    ")[0] == "apt-get install python3 python3-venv"
     assert dnf.split("    ")[0] == "dnf install python3"
 
@@ -174,13 +176,15 @@ def test_one_command_mends_all_and_names_each_package_once() -> None:
 # --- native extensions
 
 
+@pytest.mark.processes
 def test_an_extension_whose_library_is_gone_is_named_with_the_library(broken_engine: str) -> None:
-    (found,) = extensions.look(broken_engine)
+    (found,) = extensions.check(broken_engine)
     assert found.status is Status.MISSING
-    assert found.value == "libnowhere.so.7 is missing, without which _C.so cannot be loaded"
+    assert found.value == "libnowhere.so.7 is missing, so _C.so cannot be loaded"
     assert "libnowhere.so.7" in found.remedy
 
 
+@pytest.mark.processes
 def test_a_known_library_comes_with_the_command_that_installs_it(
     broken_engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,24 +195,27 @@ def test_a_known_library_comes_with_the_command_that_installs_it(
     assert "dnf install nowhere-libs" in str(caught.value)
 
 
+@pytest.mark.processes
 def test_among_several_extensions_the_one_that_cannot_be_loaded_is_named(broken_engine: str) -> None:
     [sound], [broken] = extensions.extensions("ray"), extensions.extensions(broken_engine)
     for files in ([sound, broken], [broken, sound]):
         assert extensions.missing_libraries(files) == {"libnowhere.so.7": [broken]}
 
 
+@pytest.mark.processes
 def test_libraries_of_torch_count_as_found() -> None:
     files = extensions.extensions("vllm")
     assert any(file.name.startswith("_C") for file in files)
     assert extensions.missing_libraries(files) == {}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("warns", [True, False])
-def test_what_makes_a_run_slow_is_told_by_who_is_to_tell_it(
+def test_a_note_about_speed_is_logged_only_where_warnings_are_on(
     warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     note = Finding(name="memory", value="2 GiB", status=Status.NOTE, remedy="more is quicker")
-    monkeypatch.setattr(checks_machine, "what_runs_need", lambda folder: [note])
+    monkeypatch.setattr(checks_machine, "check_for_runs", lambda folder: [note])
     config = Config()
     config.rollout.backend = "hf"
     check_machine(config, generates=True, warns=warns)
@@ -219,10 +226,11 @@ def test_a_finding_that_is_only_a_note_ends_nothing() -> None:
     refuse([Finding(name="memory", value="2 GiB", status=Status.NOTE)])
 
 
+@pytest.mark.processes
 def test_a_run_is_refused_before_ray_starts_if_its_engine_cannot_load(broken_engine: str) -> None:
     config = Config()
     config.rollout.backend = broken_engine
-    with pytest.raises(ValueError, match=r"libnowhere\.so\.7 is missing, without which _C\.so cannot be loaded"):
+    with pytest.raises(ValueError, match=r"libnowhere\.so\.7 is missing, so _C\.so cannot be loaded"):
         check_machine(config, generates=True)
     check_machine(config, generates=False)  # supervised training asks no engine
     config.rollout.backend, config.reward.judge.path = "hf", "judge"
@@ -233,8 +241,9 @@ def test_a_run_is_refused_before_ray_starts_if_its_engine_cannot_load(broken_eng
     check_machine(config, generates=True)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("job", ["train", "evaluate", "generate_responses"])
-def test_each_job_that_generates_looks_at_its_engine_before_it_loads_or_starts_anything(
+def test_each_job_that_generates_checks_its_engine_before_it_loads_or_starts_anything(
     job: str, broken_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(extensions.EXTENSIONS, "vllm", extensions.EXTENSIONS[broken_engine])
@@ -253,6 +262,7 @@ def test_each_job_that_generates_looks_at_its_engine_before_it_loads_or_starts_a
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.processes
 def test_a_worker_refuses_an_engine_that_cannot_load_before_it_imports_it(
     broken_engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,8 +281,9 @@ def test_a_worker_refuses_an_engine_that_cannot_load_before_it_imports_it(
         )
 
 
+@pytest.mark.processes
 def test_kernels_that_vllm_failed_to_load_are_named_with_the_reason() -> None:
-    # What vLLM does where libnuma.so.1 is missing: the import fails, and it goes on.
+    # vLLM's behaviour if libnuma.so.1 is missing: the import fails, and vLLM continues.
     code = """
 import sys
 for name in ("_C", "_C_AVX2", "_C_AVX512", "_C_stable_libtorch"):
@@ -288,18 +299,19 @@ check_kernels()
     assert "import of vllm._C" in last
 
 
+@pytest.mark.processes
 def test_kernels_that_are_loaded_pass() -> None:
     code = "from verl_like.backends.vllm.kernels import check_kernels; check_kernels()"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=180, capture_output=True)
 
 
 @pytest.mark.parametrize(("soft", "hard", "remedy"), [(64, 4096, "ulimit -n 65536"), (64, 64, "raise the hard limit")])
-def test_too_few_open_files_are_named_with_what_mends_it(
+def test_too_few_open_files_are_reported_with_the_remedy(
     soft: int, hard: int, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (soft, hard))
     found = limits.open_files()
-    assert found.status is Status.MISSING and "a process may hold 64 open (ulimit -n)" in found.value
+    assert found.status is Status.MISSING and "a process may open 64 (ulimit -n)" in found.value
     assert remedy in found.remedy
     monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (1024, 4096))
     assert limits.open_files().status is Status.OK
@@ -319,7 +331,7 @@ def test_too_few_processes_are_named_with_the_limit_that_is_the_tightest(
     monkeypatch.setattr(limits, "left_in_groups", lambda own, root: [(120, "pids.max")])
     monkeypatch.setattr(limits, "_left_by_user", lambda: [(99, limits.ULIMIT)])
     found = limits.processes()
-    assert found.status is Status.MISSING and "99 more may be started, threads counted (ulimit -u)" in found.value
+    assert found.status is Status.MISSING and "99 more may be started, including threads (ulimit -u)" in found.value
     monkeypatch.setattr(limits, "_left_by_user", lambda: [(300, limits.ULIMIT)])
     monkeypatch.setattr(limits, "left_in_groups", lambda own, root: [(400, "pids.max")])
     assert limits.processes().status is Status.NOTE

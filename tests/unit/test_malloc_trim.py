@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from verl_like.controller.malloc_trim import PAUSE_PER_SECOND, MallocTrim
 
 # Holes between blocks that stay: prints the resident MiB while they are free, and once they were given back.
@@ -22,6 +24,7 @@ print(resident_mib())
 """
 
 
+@pytest.mark.processes
 def test_holes_between_blocks_that_stay_are_given_back() -> None:
     child = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, timeout=60, check=True)
     before, after = map(float, child.stdout.split())

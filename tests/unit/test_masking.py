@@ -19,11 +19,12 @@ from verl_like.config.compose import as_yaml, compose, compose_run
 from verl_like.config.render import render, render_changed
 from verl_like.config.run_file import recorded_text
 from verl_like.config.schema import Config
+from verl_like.context import current
 from verl_like.controller.token import close_token
 from verl_like.masking import MASK, MaskingFormatter, is_secret_name, masked, masked_text
-from verl_like.runs.crash import told
+from verl_like.runs.crash import crash_report
 from verl_like.runs.folder import RunFolder
-from verl_like.telemetry.process_log import RUN_LOGS
+from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.services import SERVICES
 from verl_like_migrate.migration import migrate
 
@@ -86,7 +87,7 @@ def test_a_name_of_something_else_gives_nothing_away(name: str) -> None:
     assert not is_secret_name(name)
 
 
-def test_no_option_of_ours_is_taken_for_a_secret() -> None:
+def test_none_of_our_options_is_treated_as_a_secret() -> None:
     assert masked(asdict(Config())) == asdict(Config())
 
 
@@ -153,7 +154,7 @@ def test_a_tree_is_masked_by_names_and_by_forms() -> None:
     }
 
 
-def test_a_value_of_the_environment_is_masked_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_of_the_environment_is_masked_wherever_it_occurs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", "open sesame")
     monkeypatch.setenv("SHORT_TOKEN", "the")
     assert masked_text("it said <open sesame> to the door") == f"it said <{MASK}> to the door"
@@ -209,13 +210,13 @@ def test_a_run_without_secrets_has_no_file_of_them(tmp_path: Path) -> None:
 def test_a_record_whose_secrets_are_elsewhere_asks_for_them(tmp_path: Path) -> None:
     _, run = run_of(tmp_path)
     (run.path / ".secrets.yaml").unlink()
-    with pytest.raises(ValueError, match=r"reward\.function_kwargs holds \*\*\* in place of a secret"):
+    with pytest.raises(ValueError, match=r"reward\.function_kwargs holds \*\*\* instead of a secret"):
         compose_run(run.path, [])
     given = ["reward.function_kwargs.headers.Authorization=$KEY", "reward.function_kwargs.url=http://h/score"]
     assert compose_run(run.path, given).config.reward.function_kwargs["url"] == "http://h/score"
 
 
-def test_a_run_goes_on_with_another_key_but_not_with_another_function(tmp_path: Path) -> None:
+def test_a_run_continues_with_another_key_but_not_with_another_function(tmp_path: Path) -> None:
     config, run = run_of(tmp_path)
     run.metrics.write_text('{"step": 1}\n')
     config.reward.function_kwargs = {**LITERAL, "headers": {"Authorization": "Bearer another-key-0001"}}
@@ -271,15 +272,15 @@ def test_a_tracking_service_gets_no_secret(name: str, tmp_path: Path) -> None:
 
 
 def test_the_report_of_a_crash_masks_secrets_and_is_for_its_owner(tmp_path: Path) -> None:
-    line = told(RuntimeError(f"refused {KEY}"), tmp_path)
-    [report] = (tmp_path / "crashes").iterdir()
-    assert KEY not in line + report.read_text()
-    assert MASK in line and MASK in report.read_text()
-    assert mode(report) == 0o600
+    line = crash_report(RuntimeError(f"refused {KEY}"), tmp_path)
+    [file] = (tmp_path / "crashes").iterdir()
+    assert KEY not in line + file.read_text()
+    assert MASK in line and MASK in file.read_text()
+    assert mode(file) == 0o600
 
 
 def test_the_log_of_a_run_masks_secrets_and_is_for_its_owner(tmp_path: Path) -> None:
-    with RUN_LOGS.kept(tmp_path):
+    with current(RunLogs).kept(tmp_path):
         logging.getLogger("verl_like.test").warning("refused %s", KEY)
     assert f"refused {MASK}" in (tmp_path / "1" / "driver.log").read_text()
     assert mode(tmp_path / "1" / "driver.log") == 0o600

@@ -106,13 +106,13 @@ def test_logits_of_16_bits_in_float32_are_those_of_float32(budget_mib: int) -> N
 
 
 def test_a_gpu_is_asked_for_the_float32_sums_of_a_product_in_16_bits() -> None:
-    """What tiles call there, on no device at all: PyTorch knows the call, and it writes float32."""
+    """Make the call of tiles on GPU without a device: PyTorch knows the call, and it writes float32."""
     hidden, weight = (torch.empty(rows, 8, dtype=torch.bfloat16, device="meta") for rows in (3, 5))
     found = torch.empty(3, 5, device="meta")
     assert torch.mm(hidden, weight.t(), torch.float32, out=found) is found
 
 
-def test_a_frozen_weight_has_no_gradient_and_the_states_have_theirs() -> None:
+def test_a_frozen_weight_has_no_gradient_and_the_states_have_one() -> None:
     hidden, weight, _, targets = inputs()
     layer = OutputLayer(weight=weight.detach())
     found = TokenStatsFunction(budget_mib=1)(hidden, layer, targets, temperature=1.0)

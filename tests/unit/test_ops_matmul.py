@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from verl_like.ops import matmul
-from verl_like.ops.matmul import Linear, familiar_size, product, with_fast_matmul
+from verl_like.ops.matmul import Linear, familiar_size, linear, with_fast_matmul
 
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"])
 def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether oneDNN is."""
+    """Return whether oneDNN is used."""
     if request.param and not torch.backends.mkldnn.is_available():
         pytest.skip("this PyTorch has no oneDNN")
     monkeypatch.setattr(matmul, "mkl_is_slow", lambda: request.param)
@@ -25,7 +25,7 @@ def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
 def test_a_product_is_that_of_torch(chosen: bool, is_transposed: bool) -> None:
     torch.manual_seed(0)
     a, b = (torch.randn(40, 70).t() if is_transposed else torch.randn(70, 40) for _ in range(2))
-    torch.testing.assert_close(product(a, b), a @ b.t())
+    torch.testing.assert_close(linear(a, b), a @ b.t())
 
 
 @pytest.mark.parametrize("shape", [(1,), (30,), (2, 15)])
@@ -47,8 +47,8 @@ def test_a_layer_has_the_outputs_and_gradients_of_torchs(
         out = model(states)
         (out * torch.arange(out.numel()).view_as(out)).sum().backward()
         found.append([out.detach(), states.grad, *(p.grad for p in model.parameters())])
-    for ours, theirs in zip(found[1], found[0], strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-3)
+    for ours, peer in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(ours, peer, rtol=1e-5, atol=1e-3)
 
 
 def test_other_dtypes_and_empty_tensors_stay_with_torch(chosen: bool) -> None:

@@ -25,7 +25,7 @@ def test_packed_inputs_restart_positions_and_leave_out_the_last_token() -> None:
     assert inputs.segments.cu_seqlens.tolist() == [0, 3, 4, 9]
     assert inputs.segments.cu_seqlens.dtype == torch.int32
     assert inputs.segments.max_seqlen == 5
-    assert inputs.segments.key_places is None
+    assert inputs.segments.key_indices is None
     assert inputs.predictors.tolist() == [1, 2, 3, 6, 7, 8]
     assert inputs.targets.tolist() == [12, 13, 21, 33, 34, 35]
 
@@ -54,9 +54,9 @@ def test_a_shared_prompt_is_there_once_and_its_last_token_predicts_all_first_one
     assert inputs.predictors.tolist() == [1, 2, 3, 4, 5, 1, 1, 6]
     assert inputs.targets.tolist() == responses.values.tolist()
     found = inputs.segments
-    assert found is not None and found.key_places is not None
+    assert found is not None and found.key_indices is not None
     assert found.cu_seqlens.tolist() == [0, 2, 4, 6, 6, 7]
-    keys = np.split(found.key_places.numpy(), found.cu_keys.numpy()[1:-1])
+    keys = np.split(found.key_indices.numpy(), found.cu_keys.numpy()[1:-1])
     assert [part.tolist() for part in keys] == [[0, 1], [0, 1, 2, 3], [4, 5], [0, 1], [0, 1, 6]]
     assert (found.max_seqlen, found.max_keys) == (2, 4)
 
@@ -95,7 +95,7 @@ def test_padding_keeps_rows_order_and_gradient(lengths: list[int]) -> None:
     assert torch.equal(packed.grad, torch.full_like(packed, 3))
 
 
-def test_values_behind_those_of_all_rows_are_left_out_and_get_no_gradient() -> None:
+def test_values_after_those_of_all_rows_are_left_out_and_get_no_gradient() -> None:
     valid = valid_mask(np.array([2, 1]), device=CPU)
     packed = torch.arange(1.0, 6, requires_grad=True)
     padded = to_padded(packed, valid)

@@ -169,7 +169,7 @@ def test_micro_batches_balance_the_costs_they_are_given_within_the_budget_of_tok
     assert imbalance(work, by_work) < 0.9 * imbalance(work, by_tokens)
 
 
-def test_of_two_lightest_parts_a_row_takes_the_one_with_room() -> None:
+def test_of_two_lightest_parts_a_row_takes_the_one_with_capacity() -> None:
     # Costs alone would put row 3 with row 1, the cheaper one, and exceed 10 tokens.
     parts = micro_batches(np.array([2, 9, 2, 5]), 10, costs=np.array([9, 1, 9, 0]))
     assert sorted(part.tolist() for part in parts) == [[0, 2, 3], [1]]

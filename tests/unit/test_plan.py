@@ -18,10 +18,10 @@ from verl_like.config.schema import Config, FsdpConfig, ModelConfig
 from verl_like.plan import check
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import DEVICES, GIB, Device, named
-from verl_like.plan.location import place_on
-from verl_like.plan.run_plan import made, shapes_of
+from verl_like.plan.location import location_on
+from verl_like.plan.run_plan import plan_of, shapes_of
 from verl_like.plan.shape import model_shape
-from verl_like.plan.stages import Place
+from verl_like.plan.stages import Location
 
 ROOT = Path(__file__).parents[2]
 QWEN2_7B = {
@@ -71,8 +71,8 @@ def config_for(folder: Path) -> Config:
     return config
 
 
-def h100s(ranks: int) -> Place:
-    return Place(device=named("H100"), ranks=ranks, ranks_per_node=min(ranks, 8))
+def h100s(ranks: int) -> Location:
+    return Location(device=named("H100"), ranks=ranks, ranks_per_node=min(ranks, 8))
 
 
 def test_parameters_are_those_that_their_makers_state(folder: Path, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_rank_holds_its_part_of_weights_and_optimiser(folder: Path) -> None:
     config = config_for(folder)
     shapes = shapes_of(config)
     for ranks in (8, 64):
-        parts = made(config, shapes, h100s(ranks)).stages["update_actor"]
+        parts = plan_of(config, shapes, h100s(ranks)).stages["update_actor"]
         assert parts["actor weights"] == 4 * shapes["actor"].num_parameters / ranks
         assert parts["actor optimiser"] == 8 * shapes["actor"].num_parameters / ranks
 
@@ -125,7 +125,7 @@ def test_a_model_on_the_host_has_nothing_on_the_gpu_but_what_is_gathered(folder:
     config = config_for(folder)
     config.actor.fsdp.cpu_offload = True
     shapes = shapes_of(config)
-    plan, plain = (made(each, shapes, h100s(8)) for each in (config, config_for(folder)))
+    plan, plain = (plan_of(each, shapes, h100s(8)) for each in (config, config_for(folder)))
     of_rank = shapes["actor"].num_parameters / 8
     assert not [
         part for parts in plan.stages.values() for part in parts if part in ("actor weights", "actor optimiser")
@@ -140,7 +140,7 @@ def test_every_role_and_stage_of_the_run_is_planned(folder: Path) -> None:
     config = config_for(folder)
     config.algorithm.adv_estimator = "gae"
     config.actor.kl_loss_coef = 0.1
-    plan = made(config, shapes_of(config), h100s(8))
+    plan = plan_of(config, shapes_of(config), h100s(8))
     assert set(plan.shapes) == {"actor", "ref", "critic"}
     assert set(plan.stages) == set(plan.seconds)
     assert {"ref_log_probs", "values", "update_critic", "update_actor", "rollout", "sync"} <= set(plan.stages)
@@ -148,31 +148,40 @@ def test_every_role_and_stage_of_the_run_is_planned(folder: Path) -> None:
     assert all(value >= 0 for parts in plan.stages.values() for value in parts.values())
     # AdamW keeps twice the weights; offloaded, they are there for the optimiser's step alone.
     config.actor.optim.offload = True
-    offloaded = made(config, shapes_of(config), h100s(8))
+    offloaded = plan_of(config, shapes_of(config), h100s(8))
     moments = 8 * plan.shapes["actor"].num_parameters / 8
     assert plan.bytes_in("rollout") - offloaded.bytes_in("rollout") == pytest.approx(moments)
     assert plan.bytes_in("update_actor") - offloaded.bytes_in("update_actor") == pytest.approx(moments)
     assert offloaded.host["offloaded"] == pytest.approx(8 * moments)
 
 
+def test_processes_of_environments_are_planned_in_host_memory(folder: Path) -> None:
+    config = config_for(folder)
+    assert "environments" not in plan_of(config, shapes_of(config), h100s(8)).host
+    config.environment.path = "game.py:Game"
+    config.rollout.tensor_parallel_size, config.environment.max_processes = 2, 10
+    of_processes = plan_of(config, shapes_of(config), h100s(8)).host["environments"]
+    assert of_processes == 4 * (50 + 10 * 5) * 2**20
+
+
 def test_copies_for_a_checkpoint_are_planned_in_host_memory_unless_it_is_waited_for(folder: Path) -> None:
     config = config_for(folder)
     config.algorithm.adv_estimator = "gae"
-    plan = made(config, shapes_of(config), h100s(8))
+    plan = plan_of(config, shapes_of(config), h100s(8))
     learning = [plan.shapes[name].num_parameters for name in ("actor", "critic")]
     assert plan.cut_roles >= {"actor", "critic"}
     assert plan.host["copies for a checkpoint"] == pytest.approx(12 * sum(learning)) == plan.disk["a checkpoint"]
     paired = replace(config, actor=replace(config.actor, fsdp=FsdpConfig(shard_size="2")))
-    copied = made(paired, shapes_of(paired), h100s(8)).host["copies for a checkpoint"]
+    copied = plan_of(paired, shapes_of(paired), h100s(8)).host["copies for a checkpoint"]
     assert copied == pytest.approx(12 * (4 * learning[0] + learning[1])), "each rank copies what it has"
     config.trainer.async_save = False
-    assert "copies for a checkpoint" not in made(config, shapes_of(config), h100s(8)).host
+    assert "copies for a checkpoint" not in plan_of(config, shapes_of(config), h100s(8)).host
 
 
 def test_the_engine_gets_its_share_of_the_gpu(folder: Path) -> None:
     config = config_for(folder)
     config.rollout.gpu_memory_utilization = 0.5
-    plan = made(config, shapes_of(config), h100s(8))
+    plan = plan_of(config, shapes_of(config), h100s(8))
     learner = plan.stages["rollout"]["actor weights"] + plan.stages["rollout"]["actor optimiser"]
     assert plan.bytes_in("rollout") - learner == pytest.approx(0.5 * 79.6 * GIB)
     # Two for keys and values, at two bytes, in 28 layers of four heads of 128.
@@ -186,11 +195,11 @@ def test_a_plan_that_fits_needs_no_change(folder: Path) -> None:
     assert not found.changes
 
 
-def test_changes_are_taken_in_order_until_it_fits(folder: Path) -> None:
+def test_changes_are_applied_in_sequence_until_it_fits(folder: Path) -> None:
     config = config_for(folder)
     config.actor.kl_loss_coef = 0.1
-    place = Place(device=DEVICES["A100"], ranks=2, ranks_per_node=2)
-    assert not made(config, shapes_of(config), place).fits
+    place = Location(device=DEVICES["A100"], ranks=2, ranks_per_node=2)
+    assert not plan_of(config, shapes_of(config), place).fits
     found = advice(config, shapes_of(config), place)
     names = [change.override.partition("=")[0] for change in found.changes]
     assert {"rollout.gpu_memory_utilization", "actor.max_tokens_per_micro_batch"} <= set(names), names
@@ -206,7 +215,7 @@ def test_more_gpus_take_less_time(folder: Path) -> None:
     config = config_for(folder)
     config.model.share_prompts = False  # where they are shared, gathers between nodes take longer than the work
     shapes = shapes_of(config)
-    few, many = (made(config, shapes, h100s(ranks)).seconds for ranks in (8, 64))
+    few, many = (plan_of(config, shapes, h100s(ranks)).seconds for ranks in (8, 64))
     assert all(many[stage] < few[stage] for stage in ("rollout", "update_actor"))
     assert many["update_actor"] == pytest.approx(few["update_actor"] / 8, rel=0.2)
 
@@ -214,11 +223,11 @@ def test_more_gpus_take_less_time(folder: Path) -> None:
 def test_an_update_uses_a_share_of_what_gpus_can(folder: Path) -> None:
     config = config_for(folder)
     shapes = shapes_of(config)
-    plan = made(config, shapes, h100s(8))
+    plan = plan_of(config, shapes, h100s(8))
     found = plan.update_utilization(tokens=1e6, row_tokens=2000, seconds=14.5)
     assert found == pytest.approx(6 * 7.0e9 * 1e6 / (14.5 * 8 * 989e12), rel=0.08), "7 of 7.6 billion are multiplied"
     assert found > plan.update_utilization(tokens=1e6, row_tokens=0, seconds=14.5)
-    on_cpu = replace(plan, place=replace(plan.place, device=replace(plan.place.device, kind="cpu")))
+    on_cpu = replace(plan, location=replace(plan.location, device=replace(plan.location.device, kind="cpu")))
     assert on_cpu.update_utilization(tokens=1e6, row_tokens=2000, seconds=14.5) is None
 
 
@@ -229,7 +238,7 @@ def test_shared_prompts_take_less_time(folder: Path) -> None:
     plans = {}
     for share in (True, False):
         config.model.share_prompts = share
-        plans[share] = made(config, shapes, h100s(8))
+        plans[share] = plan_of(config, shapes, h100s(8))
     ratio = plans[True].seconds["update_actor"] / plans[False].seconds["update_actor"]
     assert ratio == pytest.approx((512 + 1024 / config.rollout.n) / (512 + 1024), rel=0.01)  # half-long responses
 
@@ -240,7 +249,7 @@ def test_the_command_shows_what_fits(folder: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr().out
     assert "8 workers, H100, 79.6 GiB each" in shown
     assert "actor: 7.6B parameters in 28 layers" in shown
-    assert "It fits: the most is" in shown
+    assert "It fits: the peak is" in shown
 
 
 def test_the_command_shows_what_to_change(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,20 +275,20 @@ def test_the_gsm8k_recipe_fits_the_card_that_its_page_names(tmp_path: Path) -> N
     }
     model = written(tmp_path / "qwen3-0.6b", qwen3)
     config = compose(str(ROOT / "recipes/gsm8k/grpo.yaml"), [f"model.path={model}"]).config
-    place = Place(device=DEVICES["4090"], ranks=1, ranks_per_node=1)
-    plan = made(config, shapes_of(config), place)
+    place = Location(device=DEVICES["4090"], ranks=1, ranks_per_node=1)
+    plan = plan_of(config, shapes_of(config), place)
     assert plan.shapes["actor"].num_parameters == 596_049_920  # as its makers state
     assert plan.fullest == "rollout"
     assert f"{plan.peak_bytes / GIB:.1f} GiB at most" in (ROOT / "recipes/gsm8k/README.md").read_text()
     assert plan.fits
 
 
-def test_a_device_that_is_not_known_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_device_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--device", "B300", f"model.path={folder}"]) == 2
-    assert "no device 'B300' is known. Known are H100, H200" in capsys.readouterr().err
+    assert "'B300' is not in the table of devices, expected one of H100, H200" in capsys.readouterr().err
 
 
-def test_a_model_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_model_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", f"model.path={tmp_path / 'nothing'}"]) == 2
     assert "there is no such folder" in capsys.readouterr().err
 
@@ -287,7 +296,7 @@ def test_a_model_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.Captur
 def test_a_cluster_elsewhere_needs_its_devices_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [f"model.path={folder}", "cluster.address=10.0.0.1:6379"]
     assert main(["plan", *words]) == 2
-    assert "Say what they are: --device H100" in capsys.readouterr().err
+    assert "Name them, e.g. --device H100" in capsys.readouterr().err
     assert main(["plan", "--device", "H200", "cluster.workers_per_node=8", *words]) == 0
 
 
@@ -302,7 +311,9 @@ def test_a_run_that_cannot_fit_is_refused_before_it_starts(
     folder: Path, monkeypatch: pytest.MonkeyPatch, gib: float
 ) -> None:
     device = Device(name="small", memory_gib=gib, tflops=1, memory_gb_s=1, host_gb_s=1, peer_gb_s=1)
-    monkeypatch.setattr(check, "place_of", lambda config, is_timed: Place(device=device, ranks=8, ranks_per_node=8))
+    monkeypatch.setattr(
+        check, "location_of", lambda config, is_timed: Location(device=device, ranks=8, ranks_per_node=8)
+    )
     with pytest.raises(Refused, match=rf"needs .* GiB for .*actor weights 3.5.* but each GPU has {gib:.1f}. Change: "):
         check.check_memory(config_for(folder))
 
@@ -316,7 +327,7 @@ def test_a_gpu_that_the_table_lacks_has_memory_but_no_seconds(
     assert main(["plan", f"model.path={folder}"]) == 0
     shown = capsys.readouterr().out
     assert "8 workers, NVIDIA B300, 288.0 GiB each" in shown
-    assert "a step: not known" in shown
+    assert "a step: unknown" in shown
     assert "nan" not in shown
 
 
@@ -324,12 +335,12 @@ def test_a_run_that_hardly_fits_is_warned_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = config_for(folder)
-    place = place_on(config, "H100")
-    place = Place(device=place.device, ranks=8, ranks_per_node=8)
+    place = location_on(config, "H100")
+    place = Location(device=place.device, ranks=8, ranks_per_node=8)
     config.rollout.gpu_memory_utilization = 0.85
-    monkeypatch.setattr(check, "place_of", lambda config, is_timed: place)
+    monkeypatch.setattr(check, "location_of", lambda config, is_timed: place)
     assert check.check_memory(config) is not None
-    assert "stage rollout is planned to take" in caplog.text
+    assert "stage rollout is estimated to need" in caplog.text
     assert "rollout.gpu_memory_utilization=0." in caplog.text
 
 
@@ -353,24 +364,24 @@ def test_more_processes_than_a_machine_without_gpus_holds_do_not_fit(
     monkeypatch.setattr("verl_like.plan.location.memory_gib", lambda: 0.99 * needed)
     plan = check.check_memory(config)
     assert plan is not None and not plan.fits
-    assert f"take {needed:.1f} GiB, but this machine has {0.99 * needed:.1f}. Lower cluster.workers" in caplog.text
+    assert f"need {needed:.1f} GiB, but this machine has {0.99 * needed:.1f}. Lower cluster.workers" in caplog.text
 
 
-def test_an_engine_without_room_for_a_sequence_is_told(
+def test_an_engine_without_capacity_for_a_sequence_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     # A share of 12 GiB, of which weights take 14.
     words = ["--device", "H100", f"model.path={folder}", "cluster.workers_per_node=8"]
     assert main(["plan", *words, "rollout.gpu_memory_utilization=0.15"]) == 1
     shown = capsys.readouterr().out
-    assert "the engine's cache has room for 0 tokens" in shown
+    assert "the engine's cache holds 0 tokens" in shown
     assert "Raise rollout.gpu_memory_utilization" in shown
     assert "It fits" not in shown
     config = config_for(folder)
     config.rollout.gpu_memory_utilization = 0.15
-    monkeypatch.setattr(check, "place_of", lambda config, is_timed: h100s(8))
+    monkeypatch.setattr(check, "location_of", lambda config, is_timed: h100s(8))
     assert check.check_memory(config) is not None
-    assert "room for 0 tokens, but one sequence may have 5,120" in caplog.text
+    assert "holds 0 tokens, but one sequence may have 5,120" in caplog.text
     caplog.clear()
     config.rollout.backend = "hf"  # whose cache grows
     check.check_memory(config)
@@ -379,19 +390,19 @@ def test_an_engine_without_room_for_a_sequence_is_told(
 
 def test_no_change_takes_the_cache_from_the_engine(folder: Path) -> None:
     found = advice(
-        config_for(folder), shapes_of(config_for(folder)), Place(device=DEVICES["4090"], ranks=8, ranks_per_node=8)
+        config_for(folder), shapes_of(config_for(folder)), Location(device=DEVICES["4090"], ranks=8, ranks_per_node=8)
     )
     assert "rollout.gpu_memory_utilization" not in {change.override.partition("=")[0] for change in found.changes}
 
 
-def test_gpus_whose_driver_does_not_tell_their_memory_have_no_plan(
+def test_gpus_whose_driver_does_not_report_their_memory_have_no_plan(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("verl_like.plan.location.gpus_here", lambda: Gpus(8))
     monkeypatch.setattr("verl_like.plan.location.smallest_gpu", lambda: None)
     assert check.check_memory(config_for(folder)) is None
     assert main(["plan", f"model.path={folder}"]) == 2
-    assert "the GPUs' driver does not tell. Say what they are" in capsys.readouterr().err
+    assert "the GPU driver does not report them. Name them" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("tokens", ["0", "-5", "100000"])

@@ -12,7 +12,8 @@ import torch.distributed as dist
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks._allocated import allocated
-from tests.unit._fsdp_ranks import PolicyLoss, build_engine, join_ranks
+from tests.unit._fsdp_ranks import PolicyLoss, build_engine
+from tests.unit._rank_processes import join_ranks
 from verl_like.config.schema import FsdpConfig, LoraConfig, ModelConfig, OptimConfig
 from verl_like.plan.memory import Pass, Sharded
 from verl_like.plan.shape import model_shape
@@ -31,7 +32,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def rows(vocab_size: int, *, rows_per_prompt: int) -> DataProto:
-    """All of one length, as a plan takes them to be."""
+    """Return rows of one length, as a plan assumes."""
     rng = np.random.default_rng(0)
 
     def ids(length: int) -> Ragged:
@@ -63,8 +64,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("shard_size", ["all", "1"])
-@pytest.mark.parametrize("case", CASES)
+QUICK = (("activations", "all"), ("adapters-recomputed", "1"), ("logits", "1"), ("shared-prompts", "all"))
+
+
+@pytest.mark.parametrize(
+    ("case", "shard_size"),
+    [
+        pytest.param(case, shard_size, marks=() if (case, shard_size) in QUICK else pytest.mark.slow)
+        for case in CASES
+        for shard_size in ("all", "1")
+    ],
+)
 def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: str, tmp_path: Path) -> None:
     of = {"hidden_size": 256, **CASES[case]}
     hidden_size, vocab_size, passes = int(of["hidden_size"]), int(of["vocab_size"]), int(of["passes"])
@@ -118,7 +128,7 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_layers_that_are_kept_or_fetched_ahead_are_there_besides_the_one_at_work(tmp_path: Path) -> None:
+def test_kept_and_prefetched_layers_are_in_memory_in_addition_to_the_current_one(tmp_path: Path) -> None:
     """Of 12 layers of 12 million parameters each, in bfloat16."""
     config = Qwen3Config(num_hidden_layers=12, hidden_size=1024, intermediate_size=2048, vocab_size=512)
     config.save_pretrained(tmp_path)
@@ -126,11 +136,11 @@ def test_layers_that_are_kept_or_fetched_ahead_are_there_besides_the_one_at_work
     run = Pass(count=1, tokens=8, response_tokens=8, logits_budget=2**20, learns=True, recomputes=True)
 
     def layers(kept: str, ahead: int) -> tuple[float, float]:
-        """At work, and behind them all."""
+        """Return the layers in memory during a pass, and after the last layer."""
         fsdp = FsdpConfig(num_kept_layers=kept, num_prefetched_layers=ahead)
         sharded = Sharded(shape=shape, ranks=8, itemsize=2, is_gpu=True, fsdp=fsdp)
-        behind = next(sharded._moments(run, 0.0, 0.0))["gathered"]
-        return tuple((of - sharded.root) / (2 * shape.num_layer_parameters) for of in (sharded.gathered, behind))
+        after = next(sharded._moments(run, 0.0, 0.0))["gathered"]
+        return tuple((of - sharded.root) / (2 * shape.num_layer_parameters) for of in (sharded.gathered, after))
 
     assert layers("0", 0) == (2, 0)
     assert layers("1", 0) == (2, 1)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 import verl_like
+from tests.tools.durations import COLLECTED
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
@@ -19,6 +23,7 @@ FOLDERS = (
     "requirements",
     "docker",
     "verl_like_graders",
+    "verl_like_environments",
     "verl_like_migrate",
     "tests/graders",
     ".github",
@@ -33,6 +38,41 @@ def named(path: Path) -> str:
 
 def targets() -> set[str]:
     return set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def phases(accelerator: str) -> list[tuple[str, str]]:
+    """Return (files, expression) of each run of pytest of `make test` and then of `make test-all`."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    recipes = subprocess.run(
+        ["make", "-n", "-o", "setup", f"ACCELERATOR={accelerator}", "test", "test-all"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    return re.findall(r'pytest (tests[^"]*) -m "([^"]+)"', recipes)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("accelerator", ["cpu", "cuda"])
+def test_make_test_and_make_test_all_together_run_each_test_once(accelerator: str) -> None:
+    expressions = [expression for _, expression in phases(accelerator)]
+    for values in itertools.product([False, True], repeat=4):
+        markers = dict(zip(("slow", "whole_recipe", "alone", "gpu"), values, strict=True))
+        num_runs = sum(eval(expression, {}, markers) for expression in expressions)
+        assert num_runs == (0 if markers["gpu"] and accelerator == "cpu" else 1), markers
+
+
+@pytest.mark.processes
+def test_the_second_phase_gets_every_file_with_tests_that_run_alone(request: pytest.FixtureRequest) -> None:
+    """By the tests that pytest has collected, which are all tests in ``make test``."""
+    first, second, first_of_all, second_of_all = (files.split() for files, _ in phases("cuda"))
+    assert first == first_of_all == ["tests"] and second == second_of_all
+    items = [item for item in request.config.stash[COLLECTED] if any(map(item.get_closest_marker, ("alone", "gpu")))]
+    assert {item.nodeid.partition("::")[0] for item in items} <= set(second)
+    assert all((ROOT / file).is_file() for file in second) and len(second) >= 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -64,9 +104,17 @@ def test_a_workflow_runs_targets_of_the_makefile_and_nothing_else(workflow: Path
         assert make == "make" and target in targets(), command
 
 
-def test_the_workflows_cover_what_make_test_runs() -> None:
-    text = (ROOT / ".github/workflows/tests.yml").read_text()
-    assert set(re.findall(r"run: make (\S+)", text)) == {"lint", "types", "unit", "e2e"}
+def test_a_push_runs_the_quick_tests_and_every_night_the_slow_ones() -> None:
+    for name, event, target in (("tests", "push", "test"), ("nightly", "schedule", "test-all")):
+        workflow = yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text())
+        assert event in workflow[True], "YAML 1.1 reads the key `on` as true"
+        assert [step["run"] for job in workflow["jobs"].values() for step in steps(job) if "run" in step] == [
+            f"make {target}"
+        ]
+
+
+def test_continuous_integration_runs_the_quick_tests_and_then_the_slow_ones() -> None:
+    assert re.findall(r"^make .*", (ROOT / ".ci/run").read_text(), re.MULTILINE) == ["make test", "make test-all"]
 
 
 def test_a_local_action_that_a_workflow_uses_exists() -> None:
@@ -76,7 +124,7 @@ def test_a_local_action_that_a_workflow_uses_exists() -> None:
 
 def test_hooks_before_a_commit_run_the_tools_of_the_lock() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    assert {repo["repo"] for repo in hooks} == {"local"}, "a hook from elsewhere would bring a version of its own"
+    assert {repo["repo"] for repo in hooks} == {"local"}, "a hook from elsewhere would bring its own version"
     locked = (ROOT / "requirements/cpu.lock").read_text()
     for hook in (hook for repo in hooks for hook in repo["hooks"] if hook["language"] == "system"):
         module = re.fullmatch(r"\.venv/bin/python -m (\w+).*", hook["entry"])
@@ -87,7 +135,7 @@ def test_hooks_before_a_commit_run_the_tools_of_the_lock() -> None:
     ("message", "is_refused"),
     [("x" * 71 + "\n\nwhy\n", False), ("x" * 72 + "\n\nwhy\n", True), ("short\n\n" + "why " * 30, False)],
 )
-def test_the_hook_on_subjects_looks_at_the_first_line_alone(message: str, is_refused: bool) -> None:
+def test_the_hook_on_subjects_checks_the_first_line_alone(message: str, is_refused: bool) -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     (subject,) = [hook for hook in hooks if hook["stages"] == ["commit-msg"]]
     assert subject["language"] == "pygrep" and subject["args"] == ["--multiline"]

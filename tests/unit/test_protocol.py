@@ -23,7 +23,7 @@ from verl_like.protocol import (
     token_columns,
     unpad_dataproto,
 )
-from verl_like.workers.generator import OPTIONAL_COLUMNS, PROMPT_COLUMNS, ROLLOUT_COLUMNS
+from verl_like.workers.generator import OPTIONAL_COLUMNS, PROMPT_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
 
 
 def table(num_rows: int = 3) -> DataProto:
@@ -132,7 +132,7 @@ def test_from_single_dict_sorts_by_kind() -> None:
 
 
 def test_every_column_that_crosses_the_store_is_in_the_column_table() -> None:
-    assert ROLLOUT_COLUMNS | OPTIONAL_COLUMNS | set(PROMPT_COLUMNS) <= set(COLUMNS)
+    assert ROLLOUT_COLUMNS | OPTIONAL_COLUMNS | TURN_COLUMNS | set(PROMPT_COLUMNS) <= set(COLUMNS)
 
 
 def test_a_column_that_is_not_what_the_table_says_is_refused() -> None:
@@ -180,7 +180,7 @@ def test_rows_that_do_not_exist_are_refused() -> None:
             table()[key]
     with pytest.raises(IndexError, match="row 0 does not exist; the table has 0 rows"):
         DataProto()[0]
-    with pytest.raises(IndexError, match="rows 2 to 4 are not all there; the table has 3 rows"):
+    with pytest.raises(IndexError, match="rows 2 to 4 do not all exist; the table has 3 rows"):
         table().view(2, 4)
 
 
@@ -222,7 +222,7 @@ def test_an_order_may_have_any_integer_dtype(dtype: str) -> None:
         (torch.tensor([-128], dtype=torch.int8), "-128"),
     ],
 )
-def test_an_index_outside_is_told_as_it_was_written(index: Any, row: str) -> None:
+def test_an_index_outside_is_reported_as_it_was_written(index: Any, row: str) -> None:
     for choose in (DataProto.select_idxs, DataProto.__getitem__, DataProto.reorder):
         with pytest.raises(IndexError, match=f"^row {row} does not exist; the table has 3 rows"):
             choose(table(), index)
@@ -345,7 +345,7 @@ def test_equal_arrays_in_meta_info_pass_a_union() -> None:
     assert len(t.union(DataProto({"x": np.zeros(1)}, copy.deepcopy(t.meta_info)))) == 1
 
 
-def test_select_keeps_all_of_a_kind_unless_told() -> None:
+def test_select_keeps_all_of_a_kind_by_default() -> None:
     t = table()
     assert list(t.select(["grid"]).columns) == ["grid", "text"] and t.select(["grid"]).meta_info == {"step": 7}
     assert list(t.select(non_tensor_batch_keys=[]).columns) == ["ids", "grid"]
@@ -492,7 +492,7 @@ def test_the_seed_decides_the_order_of_mini_batches_and_epochs_differ() -> None:
 
 
 def test_padding_refuses_what_it_cannot_have_added() -> None:
-    with pytest.raises(ValueError, match="pad_size is 4; expected a number of the table's 3 rows"):
+    with pytest.raises(ValueError, match="pad_size is 4; expected 0 to 3, as returned when the table was padded"):
         unpad_dataproto(table(), 4)
     with pytest.raises(ValueError, match="size_divisor is 0"):
         pad_dataproto_to_divisor(table(), 0)
@@ -500,7 +500,7 @@ def test_padding_refuses_what_it_cannot_have_added() -> None:
     assert pad_dataproto_to_divisor(t, 3) == (t, 0) and pad_dataproto_to_divisor(DataProto(), 3) == (DataProto(), 0)
 
 
-def test_padded_rows_need_room_and_a_side() -> None:
+def test_padding_checks_width_side_and_lengths() -> None:
     ragged = Ragged.from_rows([[1], [2, 3, 4]], "int32")
     with pytest.raises(ValueError, match="row 1 has 3 tokens, more than width=2"):
         ragged.to_padded(width=2)
@@ -631,14 +631,14 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
         (pickle.dumps({"a": 1}, protocol=5), "t.pkl holds a dict; expected a DataProto written by save_to_disk"),
         (b"hello", "t.pkl is no pickle of protocol 5"),
         (b"", "t.pkl is no pickle of protocol 5"),
-        (path.read_bytes()[:-20], "t.pkl is cut off or damaged"),
+        (path.read_bytes()[:-20], "t.pkl is truncated or damaged"),
     ]:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             DataProto.load_from_disk(path)
 
 
-def test_print_size_says_what_lies_where(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_size_says_what_is_where(capsys: pytest.CaptureFixture[str]) -> None:
     t = DataProto(
         {
             "ids": Ragged(np.zeros(2**18 - 4, np.int32), np.array([0, 2**18 - 4])),  # 1 MiB with its offsets

@@ -1,5 +1,5 @@
-"""DataProto against a plain list of rows: every operation means the same there, whoever holds the numbers and however
-it is pickled.
+"""Compare DataProto with a plain list of rows: every operation gives the same result, whatever the storage and the
+protocol of pickle.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def table(rows: list[Row], holder: str = "numpy") -> DataProto:
 
 
 def check(found: DataProto, rows: list[Row], holder: str) -> None:
-    """The table holds these rows, in the dtypes of :func:`table`, held by ``holder``."""
+    """Check that the table contains these rows, with the dtypes of :func:`table`, stored by ``holder``."""
     assert found == table(rows)
     kind = torch.Tensor if holder == "torch" else np.ndarray
     assert all(isinstance(values, kind) for values in (found.ragged("ids").values, found["score"], found["grid"]))
@@ -148,7 +148,7 @@ def test_an_iterator_gives_all_rows_each_epoch(rows: list[Row], holder: str, siz
 
 
 @given(ROWS, HOLDERS)
-def test_a_pickle_comes_back_bit_for_bit(rows: list[Row], holder: str) -> None:
+def test_a_pickle_is_restored_bit_for_bit(rows: list[Row], holder: str) -> None:
     t = table(rows, holder)
     for source in (t, t.view(0, len(t) // 2)):
         buffers: list[pickle.PickleBuffer] = []
@@ -193,7 +193,7 @@ def test_taking_rows_of_any_length_equals_the_same_on_a_list(
     assert [row.tolist() for row in ragged.take(np.array(index, np.int64))] == [rows[i] for i in index]
 
 
-# What a pickle holds besides its payload: for each column its name, kind, dtype, shape and the names of the functions
+# A pickle contains, in addition to its payload, for each column its name, kind, dtype, shape and the names of functions
 # that rebuild it (at most 160 bytes more than the name), and about 100 bytes for the table.
 COLUMN_BYTES = 256
 NUM_ROWS = 64

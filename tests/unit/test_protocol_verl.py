@@ -142,10 +142,7 @@ def test_tables_of_no_rows_fold() -> None:
         ({"x": np.zeros(2)}, r"column 'x' is a fixed column of float64 \[2\]; expected a second axis"),
         ({"s": ["ab", "cd"]}, r"column 's' is an object column of str \[2\]; expected a list, tuple, array or Ragged"),
         ({"l": [[1], [1, 2]]}, r"column 'l' is an object column of list \[2\].*of equally many entries"),
-        (
-            {"x": np.zeros((2, 3)), "l": [[1], [2]]},
-            r"columns differ in what their rows hold: 'x' 3, 'l' 1 entries each",
-        ),
+        ({"x": np.zeros((2, 3)), "l": [[1], [2]]}, r"columns differ in the number of entries per row: 'x' 3, 'l' 1;"),
         ({}, r"batch_dims is 2 for a table of 0 columns"),
     ],
 )
@@ -156,7 +153,7 @@ def test_what_has_no_rows_in_its_rows_is_not_unfolded(columns: dict[str, Any], m
 
 @pytest.mark.parametrize("new_batch_size", [3, 0, -1])
 def test_rows_that_do_not_divide_are_not_folded(new_batch_size: int) -> None:
-    with pytest.raises(ValueError, match=f"4 rows do not divide into {new_batch_size} rows of equally many"):
+    with pytest.raises(ValueError, match=f"4 rows do not divide into {new_batch_size} rows of equal size"):
         table().fold_batch_dim(new_batch_size)
 
 

@@ -145,8 +145,8 @@ def test_gsm8k_offline_says_what_to_do(
     assert "the published one is openai/gsm8k" in message and "give a folder with train.jsonl" in message
 
 
-def test_a_folder_without_the_file_is_told_the_names_that_it_may_have(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds none of main/train-00000-of-00001\.parquet, .*, train\.jsonl"):
+def test_a_folder_without_the_file_is_refused_with_the_names_it_may_have(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"contains none of main/train-00000-of-00001\.parquet, .*, train\.jsonl"):
         gsm8k.write_all(str(tmp_path), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -165,7 +165,7 @@ def test_a_limit_keeps_the_first_rows(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "out/train.parquet").num_rows == 1
 
 
-@pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not beside this checkout")
+@pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not next to this checkout")
 def test_the_published_gsm8k_converts_whole_and_its_own_answers_score_one(tmp_path: Path) -> None:
     assert gsm8k.write_all(str(GSM8K), tmp_path) == {"train": 7473, "test": 1319}
     for row in pq.read_table(tmp_path / "test.parquet").to_pylist():
@@ -176,13 +176,13 @@ def test_the_published_gsm8k_converts_whole_and_its_own_answers_score_one(tmp_pa
 
 
 def rows_of(module: ModuleType, folder: Path, split: str = "train") -> list[dict[str, Any]]:
-    """What a module makes of rows of the published shape."""
+    """Return the rows that a module makes of rows in the published form."""
     source = write_published(module.__name__, folder / "published")
     module.main(["--source", str(source), "--out", str(folder / "out")])
     return pq.read_table(folder / f"out/{split}.parquet").to_pylist()
 
 
-def test_the_truth_of_math_is_what_its_solution_boxes(tmp_path: Path) -> None:
+def test_the_ground_truth_of_math_is_what_its_solution_boxes(tmp_path: Path) -> None:
     first, _ = rows_of(maths, tmp_path)
     assert first["reward_model"] == {"style": "rule", "ground_truth": r"\frac{1}{2}"}
     assert first["prompt"][0]["content"] == f"Halve 1.\n\n{maths.INSTRUCTION}"
@@ -214,13 +214,14 @@ def test_each_problem_of_dapo_is_kept_once_and_answers_without_a_box_are_read(tm
     assert score("aime", "I add.\nAnswer: 9", held_out["reward_model"]["ground_truth"], {})["score"] == 0.0
 
 
-def test_a_row_of_dapo_without_a_truth_is_refused(tmp_path: Path) -> None:
+def test_a_row_of_dapo_without_a_ground_truth_is_refused(tmp_path: Path) -> None:
     row = {"prompt": [{"role": "user", "content": "?"}], "reward_model": {"style": "rule"}}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(ValueError, match=r"row 0 of .*rows\.jsonl has the ground truth None"):
         list(dapo.rows(tmp_path / "rows.jsonl", "train"))
 
 
+@pytest.mark.processes
 def test_a_program_that_passes_the_shown_test_alone_earns_nothing(tmp_path: Path) -> None:
     first, second = rows_of(code, tmp_path)
     assert "assert add(0) == 601" in first["prompt"][0]["content"]
@@ -248,7 +249,7 @@ def test_of_ultrafeedback_the_prompts_are_kept(tmp_path: Path) -> None:
         list(ultrafeedback.splits(str(tmp_path / "published"))["test"])
 
 
-def test_without_reasoning_gym_the_line_that_installs_it_is_told(
+def test_without_reasoning_gym_the_line_that_installs_it_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "verl_like_graders.reasoning_gym", raising=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
+from array import array
 from pathlib import Path
 
 import pytest
@@ -21,17 +23,18 @@ from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.plan.devices import GIB
 from verl_like.plan.devices import named as device_named
-from verl_like.plan.run_plan import made, shapes_of
-from verl_like.plan.stages import Place
+from verl_like.plan.run_plan import plan_of, shapes_of
+from verl_like.plan.stages import Location
 from verl_like.reward.functions import Scoring
-from verl_like.reward.scorer_messages import RowTruth, Sample
+from verl_like.reward.scorer_messages import RowGroundTruth, Sample
 from verl_like.reward.specs import function_specs
 
 TABLE = table()
 MAX_LINES = 15  # of a script
 SECTIONS = ("Run", "Hardware", "What to expect")
+OTHER_PYTHON = ("gem", "verifiers")  # recipes whose interpreter the user makes
 WORDS = ("rollout.n=3", "trainer.experiment_name=a name")  # one with a space, which must stay one word
-# Takes the place of every program that a script starts, and writes down how it was called.
+# Replaces every program that a script starts, and records its arguments.
 PROGRAM = """#!/usr/bin/env bash
 { basename "$0"; printf '%s\\n' "$@"; echo; } >> "$CALLS"
 """
@@ -42,7 +45,7 @@ def ids(paths: list[Path]) -> list[object]:
 
 
 def started(script: Path, folder: Path, **environment: str) -> list[list[str]]:
-    """The programs that a script starts in a checkout without data, word for word."""
+    """Return the programs that a script starts in a checkout without data, word for word."""
     copy, calls = folder / script.relative_to(ROOT), folder / "calls"
     copy.parent.mkdir(parents=True)
     copy.write_text(script.read_text())
@@ -62,6 +65,7 @@ def started(script: Path, folder: Path, **environment: str) -> list[list[str]]:
 # --- scripts ---
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("folder", ids(FOLDERS))
 def test_a_script_is_short_and_valid(folder: Path) -> None:
     script = folder / "run.sh"
@@ -70,6 +74,7 @@ def test_a_script_is_short_and_valid(folder: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True, timeout=60)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("file", ids(FILES))
 def test_a_script_makes_the_data_and_passes_its_arguments_on(file: Path, tmp_path: Path) -> None:
     nodes = file.stem.partition("x")[0]
@@ -77,7 +82,8 @@ def test_a_script_makes_the_data_and_passes_its_arguments_on(file: Path, tmp_pat
     assert tuple(last[-2:]) == WORDS
     if "-m" in last:  # the arithmetic recipe's own module, which makes the warm start too
         module = (ROOT / last[last.index("-m") + 1].replace(".", "/")).with_suffix(".py")
-        assert module.is_file() and file.name in module.read_text()
+        text = module.read_text()
+        assert file.name in text or ("from_scratch" in text and file.name in (RECIPES / "from_scratch.py").read_text())
         return
     assert last[-3] == f"recipes/{named(file)}"
     assert all((ROOT / word).is_file() for word in last if word.startswith("recipes/"))
@@ -134,11 +140,11 @@ def test_a_recipe_passes_the_checks_of_its_hardware_and_fits_as_the_table_says(
     if device == "CPU":
         return
     ranks = config.cluster.workers_per_node or gpus
-    place = Place(device=device_named(device), ranks=nodes * ranks, ranks_per_node=ranks)
-    plan = made(config, shapes_of(config), place)
+    place = Location(device=device_named(device), ranks=nodes * ranks, ranks_per_node=ranks)
+    plan = plan_of(config, shapes_of(config), place)
     assert plan.fits
     assert row.memory == f"{plan.peak_bytes / GIB:.1f} ({plan.fullest})"
-    assert plan.cache_tokens >= 4 * plan.longest_row, "an engine with room for fewer rows is slow"
+    assert plan.cache_tokens >= 4 * plan.longest_row, "an engine with capacity for fewer rows is slow"
 
 
 # --- data, rewards and a model, on this machine ---
@@ -151,11 +157,14 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def on_this_machine(file: Path, data: Path, reader: Path, out: Path) -> Config:
     """A recipe with a small model and few rows, as if this machine had workers for it, on CPU."""
+    own = data.parent / "init"  # with a tokenizer for this recipe's short prompts
+    reader = own if own.is_dir() else reader
     config = compose(
         str(file),
         [
             f"trainer.output_dir={out}",
             f"model.path={reader}",
+            *([f"environment.python={sys.executable}"] if file.parent.name in OTHER_PYTHON else []),
             "data.train_batch_size=1",
             "actor.mini_batch_size=1",
             "critic.mini_batch_size=1",
@@ -174,7 +183,7 @@ def on_this_machine(file: Path, data: Path, reader: Path, out: Path) -> Config:
 
 
 def as_sample(prompt: Prompt) -> Sample:
-    """The prompt's truth as a response, which every reward must be able to score."""
+    """Return the prompt's ground truth as a response, which every reward must be able to score."""
     return Sample(
         response=str(prompt.ground_truth),
         prompt=prompt.text,
@@ -183,32 +192,35 @@ def as_sample(prompt: Prompt) -> Sample:
         ground_truth=prompt.ground_truth,
         extra_info=prompt.extra_info,
         columns=prompt.columns,
-        response_ids=[0],  # type: ignore[arg-type]
+        response_ids=array("i", [0]),
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("file", ids(FILES))
 def test_a_recipe_reads_and_scores_what_its_prepare_command_makes(file: Path, reader: Path, tmp_path: Path) -> None:
     data = make_data(compose(str(file), []).config.trainer.prepare_command, tmp_path)
     config = on_this_machine(file, data, reader, tmp_path / "runs")
     assert problems(config, num_devices=0) == []
-    tokenizer = load_tokenizer(str(reader))
+    tokenizer = load_tokenizer(config.model.path)
     if file.stem == "sft":
         table, _ = sft_rows(read_rows(config.data.train_files), config.data, tokenizer)
         assert len(table) > 0
         return
     train, held_out = (
-        PromptDataset(read_rows(files), config.data, tokenizer)
+        PromptDataset(read_rows(files), config.data, tokenizer, needs_ground_truth=config.needs_ground_truth)
         for files in (config.data.train_files, config.data.val_files)
     )
-    assert not {prompt.text for prompt in train} & {prompt.text for prompt in held_out}
+    # The games of an environment may differ only in columns.
+    in_train, in_held_out = ({(prompt.text, repr(prompt.columns)) for prompt in some} for some in (train, held_out))
+    assert not in_train & in_held_out
     with HttpService(reply({"choices": [{"message": {"content": "Quite good: [[7]]"}}]})) as judge:
         if "url" in config.reward.function_kwargs:
             config.reward.function_kwargs["url"] = judge.url.removesuffix("/score")
-        specs = function_specs(config.reward)
+        specs = function_specs(config.scoring)
         scoring = Scoring(specs, max_concurrency=2, timeout_s=config.reward.timeout_s)
         prompts = [*train, *held_out][-4:]
-        readings = scoring.truth_readings(RowTruth(p.data_source, p.ground_truth) for p in prompts)
+        readings = scoring.ground_truth_readings(RowGroundTruth(p.data_source, p.ground_truth) for p in prompts)
         assert [reading.reason for some in readings for reading in some if reading.reason] == []
         outcomes = scoring.outcomes([as_sample(p) for p in prompts]) if specs else []
         assert [outcome.message for _, outcome in outcomes if outcome.status != "ok"] == []

@@ -52,7 +52,7 @@ def test_scripts_are_clean(script: str) -> None:
 
 
 def dry(*words: str, **environment: str) -> list[str]:
-    """What a script would run."""
+    """Return the commands that a script would run."""
     found = subprocess.run(
         [SCRIPTS / words[0], *words[1:]],
         env={**os.environ, "DRY_RUN": "1", **environment},
@@ -65,13 +65,14 @@ def dry(*words: str, **environment: str) -> list[str]:
 
 
 def takes_all(line: str) -> bool:
-    """Whether this Ray knows all options of a ``ray start``."""
+    """Return whether this Ray knows all options of a ``ray start``."""
     from ray.scripts.scripts import start
 
     known = {option for parameter in start.params for option in parameter.opts}
     return {word.partition("=")[0] for word in line.split() if word.startswith("--")} <= known
 
 
+@pytest.mark.processes
 def test_ray_is_started_on_the_head_and_on_the_others() -> None:
     [head], [worker] = dry("ray.sh", "head", VENV="/v"), dry("ray.sh", "worker", "10.0.0.1", VENV="/v", PORT="7000")
     assert head.startswith("/v/bin/ray start --head --port 6379")
@@ -79,6 +80,7 @@ def test_ray_is_started_on_the_head_and_on_the_others() -> None:
     assert takes_all(head) and takes_all(worker)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("words", [[], ["worker"], ["tail"]])
 def test_a_wrong_line_shows_how_it_is_used(words: list[str]) -> None:
     found = subprocess.run([SCRIPTS / "ray.sh", *words], capture_output=True, text=True, timeout=60, check=False)
@@ -88,7 +90,7 @@ def test_a_wrong_line_shows_how_it_is_used(words: list[str]) -> None:
 
 @pytest.fixture
 def job(tmp_path: Path) -> dict[str, str]:
-    """The environment of a Slurm job whose commands are written into a file."""
+    """Return the environment of a Slurm job whose commands are recorded in a file."""
     for name, text in {"scontrol": SCONTROL, "srun": SRUN, "bin/ray": RAY, "bin/verl-like": DRIVER}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -105,6 +107,7 @@ def job(tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.processes
 def test_a_job_starts_ray_on_its_nodes_and_the_driver_here(job: dict[str, str]) -> None:
     lines = dry("slurm.sh", "recipes/gsm8k/grpo.yaml", "rollout.n=16", **job)
     assert [line.split()[1] for line in lines if " ray start" in line.replace("/bin/ray", " ray")] == [
@@ -117,6 +120,7 @@ def test_a_job_starts_ray_on_its_nodes_and_the_driver_here(job: dict[str, str]) 
     assert "cluster.address=node1:6379 cluster.num_nodes=3" in lines[-1]
 
 
+@pytest.mark.processes
 def test_a_job_that_must_end_saves_and_is_queued_again(job: dict[str, str]) -> None:
     calls = Path(job["CALLS"])
     script = subprocess.Popen([SCRIPTS / "slurm.sh", "recipe.yaml"], env=job, start_new_session=True)
@@ -127,10 +131,10 @@ def test_a_job_that_must_end_saves_and_is_queued_again(job: dict[str, str]) -> N
             time.sleep(0.05)
         script.send_signal(signal.SIGTERM)
         assert script.wait(30) == 0
-        told = calls.read_text()
-        assert "asked to end" in told
-        assert "scontrol requeue 17" in told
-        assert told.count("ray start") == 3
+        reported = calls.read_text()
+        assert "asked to end" in reported
+        assert "scontrol requeue 17" in reported
+        assert reported.count("ray start") == 3
     finally:
         try:
             os.killpg(script.pid, signal.SIGKILL)
@@ -138,13 +142,14 @@ def test_a_job_that_must_end_saves_and_is_queued_again(job: dict[str, str]) -> N
             pass
 
 
+@pytest.mark.processes
 def test_a_job_that_fails_is_not_queued_again(job: dict[str, str]) -> None:
     found = subprocess.run([SCRIPTS / "slurm.sh", "recipe.yaml"], env={**job, "LASTS": ""}, timeout=60, check=False)
     assert found.returncode == 3
     assert "requeue" not in Path(job["CALLS"]).read_text()
 
 
-def test_the_kubernetes_job_has_as_many_nodes_as_it_tells_the_training() -> None:
+def test_the_kubernetes_job_has_as_many_nodes_as_its_training_expects() -> None:
     [job] = yaml.safe_load_all((SCRIPTS / "kubernetes.yaml").read_text())
     assert job["kind"] == "RayJob"
     spec = job["spec"]["rayClusterSpec"]

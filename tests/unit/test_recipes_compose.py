@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,8 @@ def test_the_command_that_makes_what_a_recipe_names_exists(recipe: Path) -> None
     for program, *words in map(str.split, commands):
         if program == "make":
             assert f"\n{words[0]}:" in (ROOT / "Makefile").read_text()
+        elif program.endswith("/run.sh"):
+            assert os.access(ROOT / program, os.X_OK)
         else:
             assert (program, words[0]) == ("python", "-m")
             assert (ROOT / f"{words[1].replace('.', '/')}.py").is_file()

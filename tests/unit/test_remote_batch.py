@@ -48,7 +48,7 @@ def table(rows: list[list[int]]) -> DataProto:
 
 
 def remote(store: DictStore, whole: DataProto, cuts: list[int]) -> RemoteBatch:
-    """The table in blocks that end at ``cuts``; the fact "row" numbers the rows."""
+    """Return the table in blocks that end at ``cuts``; the fact "row" numbers the rows."""
     ends = sorted({min(c, len(whole)) for c in cuts} | {len(whole)} - {0})
     numbers = np.arange(len(whole))
     blocks: list[Any] = [
@@ -168,8 +168,8 @@ def test_batches_with_other_columns_are_not_joined(store: DictStore) -> None:
 
 def test_a_rank_is_sent_references_to_the_blocks_of_its_rows_alone(store: DictStore) -> None:
     batch = remote(store, table([[i] for i in range(9)]), [3, 6])
-    [mine, theirs] = batch.partition([np.arange(3, 6), np.array([0, 8])])
-    assert [len(layer.refs) for layer in (*mine.layers, *theirs.layers)] == [1, 2]
+    [own, peer] = batch.partition([np.arange(3, 6), np.array([0, 8])])
+    assert [len(layer.refs) for layer in (*own.layers, *peer.layers)] == [1, 2]
 
 
 # --- blocks
@@ -183,7 +183,7 @@ def facts(lengths: list[int], per_group: int) -> dict[str, Any]:
 def test_blocks_are_whole_groups_of_a_least_size_and_few(lengths: list[int], per_group: int) -> None:
     made = cut(facts(lengths, per_group), np.arange(len(lengths)), ["values"])
     assert [row for part in made for row in range(part.start, part.stop)] == list(range(len(lengths))), (
-        "each row once, in order"
+        "each row once, in sequence"
     )
     assert all(part.start % per_group == 0 for part in made), "a group is in one block"
     sizes = [4 * sum(lengths[part]) for part in made]

@@ -1,4 +1,4 @@
-"""Models at URLs and on mirrors: fetched once, whole or not at all, and told where they cannot be."""
+"""Models at URLs and on mirrors: fetched once, completely or not at all; failures are reported."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from verl_like.checks.hub_models import check_hub_models
-from verl_like.checks.models import models_are_there
+from verl_like.checks.models import models_exist
 from verl_like.config.problems import Refused
 from verl_like.config.schema import Config, ModelConfig, RefConfig
 from verl_like.data.templates import load_tokenizer
 from verl_like.remote import RemoteFolder
-from verl_like.remote_models import copied_folder, here
-from verl_like.workers.setup import WorkerSetup, with_models_here
+from verl_like.remote_models import copied_folder, local_path
+from verl_like.workers.setup import WorkerSetup, with_local_models
 
 CONFIG = {"model_type": "qwen3", "max_position_embeddings": 64, "num_attention_heads": 4, "head_dim": 32}
 
@@ -50,13 +50,13 @@ def url(tmp_path: Path) -> str:
     return f"file://{folder}"
 
 
-def test_a_model_is_copied_once_without_what_nobody_reads(url: str, tmp_path: Path) -> None:
-    folder = Path(here(url))
+def test_a_model_is_copied_once_without_unused_files(url: str, tmp_path: Path) -> None:
+    folder = Path(local_path(url))
     assert folder == copied_folder(url) and folder.name.startswith("tiny-model-")
     assert (folder / "model.safetensors").read_bytes() == b"weights" and not (folder / "pytorch_model.bin").exists()
     (tmp_path / "bucket").rename(tmp_path / "gone")
-    assert here(url) == here(f"{url}/") == str(folder)
-    assert here("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B" and here("") == ""
+    assert local_path(url) == local_path(f"{url}/") == str(folder)
+    assert local_path("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B" and local_path("") == ""
 
 
 def test_a_copy_that_is_cut_off_leaves_no_model(url: str) -> None:
@@ -65,14 +65,14 @@ def test_a_copy_that_is_cut_off_leaves_no_model(url: str) -> None:
 
     looks = iter(range(2))
 
-    def look() -> None:
+    def checked() -> None:
         if next(looks, None) is None:
             raise CutOff
 
     with pytest.raises(CutOff):
-        here(url, look)
+        local_path(url, checked)
     assert not copied_folder(url).exists()
-    assert (Path(here(url)) / "config.json").is_file()
+    assert (Path(local_path(url)) / "config.json").is_file()
 
 
 def _without_weights(url: str, tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def _with_a_broken_index(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damaged", "told"),
+    ("damaged", "reported"),
     [
-        (_without_weights, "weights in safetensors files (model*.safetensors). Copy the model again; weights in"),
+        (_without_weights, "weights in safetensors files (model*.safetensors). Copy the model again; to convert"),
         (
             _with_an_index_alone,
             "1 of the 2 shards that its model.safetensors.index.json names (model-00002-of-00002.safetensors). Copy",
@@ -103,36 +103,36 @@ def _with_a_broken_index(url: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_url_without_whole_weights_is_refused_as_a_folder_is_and_never_cached(
-    url: str, tmp_path: Path, damaged: Callable[[str, Path], None], told: str
+    url: str, tmp_path: Path, damaged: Callable[[str, Path], None], reported: str
 ) -> None:
     damaged(url, tmp_path)
     config = Config(model=ModelConfig(path=url))
     with pytest.raises(Refused) as caught:
         check_hub_models(config)
     (problem,) = caught.value.problems
-    assert problem.startswith(f"model.path is {url}, a folder without {told}")
+    assert problem.startswith(f"model.path is {url}, a folder without {reported}")
     folder = url.removeprefix("file://")
-    (of_folder,) = models_are_there(Config(model=ModelConfig(path=folder)))
+    (of_folder,) = models_exist(Config(model=ModelConfig(path=folder)))
     assert of_folder == problem.replace(url, folder), "a folder is refused in the same words"
     assert not copied_folder(url).exists()
     (tmp_path / "bucket/tiny model/model.safetensors").write_bytes(b"weights")
-    assert (Path(here(url)) / "model.safetensors").read_bytes() == b"weights", "what came later is seen"
+    assert (Path(local_path(url)) / "model.safetensors").read_bytes() == b"weights", "what came later is seen"
 
 
-def test_a_copy_from_before_without_its_weights_is_made_anew(url: str) -> None:
+def test_an_old_copy_without_its_weights_is_copied_again(url: str) -> None:
     copied_folder(url).mkdir(parents=True)
     (copied_folder(url) / "config.json").write_text("{}")
-    assert (Path(here(url)) / "model.safetensors").read_bytes() == b"weights"
+    assert (Path(local_path(url)) / "model.safetensors").read_bytes() == b"weights"
 
 
 def test_whole_shards_are_a_model(url: str, tmp_path: Path) -> None:
     _with_an_index_alone(url, tmp_path)
     (tmp_path / "bucket/tiny model/model-00002-of-00002.safetensors").write_bytes(b"the other half")
-    assert sorted(path.name for path in Path(here(url)).glob("*.safetensors")) == [
+    assert sorted(path.name for path in Path(local_path(url)).glob("*.safetensors")) == [
         "model-00001-of-00002.safetensors",
         "model-00002-of-00002.safetensors",
     ]
-    assert (tmp_path / "bucket").rename(tmp_path / "gone") and here(url) == str(copied_folder(url))
+    assert (tmp_path / "bucket").rename(tmp_path / "gone") and local_path(url) == str(copied_folder(url))
 
 
 def test_a_tokenizer_alone_at_a_url_is_copied_and_loaded(url: str, tmp_path: Path) -> None:
@@ -142,10 +142,10 @@ def test_a_tokenizer_alone_at_a_url_is_copied_and_loaded(url: str, tmp_path: Pat
     words = f"file://{tmp_path}/bucket/words"
     config = Config(model=ModelConfig(path=url, tokenizer_path=words))
     config.data.train_files, config.data.max_prompt_length, config.data.max_response_length = ["x.parquet"], 32, 32
-    assert list(models_are_there(config)) == []
+    assert list(models_exist(config)) == []
     check_hub_models(config)
     assert load_tokenizer(words).encode("b") == [1]
-    assert here(words) == str(copied_folder(words)) != here(url)
+    assert local_path(words) == str(copied_folder(words)) != local_path(url)
     config.model.path = words
     with pytest.raises(Refused, match=r"model.path is file://.*words, which cannot be copied here .*no config.json"):
         check_hub_models(config)
@@ -159,7 +159,9 @@ def test_a_tokenizer_of_other_tokens_at_a_url_is_refused_as_in_a_folder(url: str
         check_hub_models(config)
 
 
-def test_a_tokenizer_that_cannot_be_copied_is_told_with_its_remedy(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_that_cannot_be_copied_is_reported_with_its_remedy(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def not_installed(kind: str) -> None:
         raise ImportError(f"Install what reads {kind}")
 
@@ -171,14 +173,15 @@ def test_a_tokenizer_that_cannot_be_copied_is_told_with_its_remedy(url: str, mon
         load_tokenizer(nothing)
     monkeypatch.setattr("fsspec.get_filesystem_class", not_installed)
     config.model.tokenizer_path = "s3://bucket/words"
-    told = "s3://bucket/words, but what reads s3:// is not installed. Run `pip install s3fs`."
-    assert f"model.tokenizer_path is {told}" in list(models_are_there(config))
-    with pytest.raises(ValueError, match="tokenizer's path is " + re.escape(told)):
+    message = "s3://bucket/words, but the package that reads s3:// is not installed. Run `pip install s3fs`."
+    assert f"model.tokenizer_path is {message}" in list(models_exist(config))
+    with pytest.raises(ValueError, match="tokenizer's path is " + re.escape(message)):
         load_tokenizer("s3://bucket/words")
 
 
+@pytest.mark.processes
 def test_of_several_processes_one_copies_and_all_have_it(url: str) -> None:
-    script = "import sys; from verl_like.remote_models import here; print(here(sys.argv[1]))"
+    script = "import sys; from verl_like.remote_models import local_path; print(local_path(sys.argv[1]))"
     command = [sys.executable, "-c", script, url]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert {process.communicate(timeout=60)[0].strip() for process in started} == {str(copied_folder(url))}
@@ -194,24 +197,24 @@ def test_the_driver_knows_a_model_at_a_url_as_it_knows_a_folder(url: str) -> Non
         check_hub_models(config)
     tokenizer = load_tokenizer(url)
     assert tokenizer.encode("b") == [1]
-    assert tokenizer.name_or_path == url, "scorers on other nodes have copies of their own"
+    assert tokenizer.name_or_path == url, "scorers on other nodes have their own copies"
 
 
-def test_workers_have_folders_in_place_of_urls(url: str) -> None:
+def test_workers_have_folders_instead_of_urls(url: str) -> None:
     config = Config(model=ModelConfig(path=url, tokenizer_path="someone/tokenizer"), ref=RefConfig(path=url))
     setup = WorkerSetup(config=config, rank=0, world_size=1, device="cpu", run_id="run", roles=frozenset({"actor"}))
-    found = with_models_here(setup).config
+    found = with_local_models(setup).config
     assert found.model.path == found.ref.path == str(copied_folder(url))
     assert (found.model.tokenizer_path, found.critic.path) == ("someone/tokenizer", "")
     assert config.model.path == url, "what the run records is what the user wrote"
 
 
-def test_a_url_without_a_model_and_a_store_that_nobody_knows_are_told(url: str) -> None:
+def test_a_url_without_a_model_and_an_unknown_store_are_reported(url: str) -> None:
     config = Config(model=ModelConfig(path=f"{url}/nothing"))
     with pytest.raises(Refused, match=r"nothing, which cannot be copied here \(FileNotFoundError: .*no config.json\)"):
         check_hub_models(config)
-    (problem,) = models_are_there(Config(model=ModelConfig(path="s4://bucket/model")))
-    assert problem.startswith("model.path is s4://bucket/model, but fsspec knows no s4://")
+    (problem,) = models_exist(Config(model=ModelConfig(path="s4://bucket/model")))
+    assert problem.startswith("model.path is s4://bucket/model, but fsspec does not support s4://")
 
 
 @pytest.fixture
@@ -240,6 +243,7 @@ def mirror() -> Iterator[str]:
     server.shutdown()
 
 
+@pytest.mark.processes
 def test_hub_names_are_asked_of_the_mirror_in_hf_endpoint(mirror: str, tmp_path: Path) -> None:
     script = (
         "from verl_like.checks.hub_models import check_hub_models\n"
@@ -298,7 +302,7 @@ def test_a_listed_key_that_leads_out_of_the_folder_is_refused(key: str, listed: 
         RemoteFolder("s3://bucket/run").files()
 
 
-def test_a_key_that_only_looks_odd_is_a_file(listed: type[Listing]) -> None:
+def test_an_unusual_key_is_a_file(listed: type[Listing]) -> None:
     listed.keys = ("/bucket/run/a..b/...json", "/bucket/run/é ü", "/bucket/run/folder/")
     assert list(RemoteFolder("s3://bucket/run").files()) == ["a..b/...json", "é ü"]
 
@@ -312,5 +316,5 @@ def test_no_file_is_copied_by_a_name_that_leads_out(listed: type[Listing], tmp_p
 def test_a_model_whose_store_names_a_file_elsewhere_is_not_copied(listed: type[Listing], tmp_path: Path) -> None:
     listed.keys = tuple(f"/bucket/run/{name}" for name in ("config.json", "model.safetensors", "../../../evil.py"))
     with pytest.raises(ValueError, match="outside of the folder"):
-        here("s3://bucket/run")
+        local_path("s3://bucket/run")
     assert not list(tmp_path.rglob("evil.py"))

@@ -12,7 +12,7 @@ from verl_like.controller import rendezvous
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
-    held = rendezvous.hold()
+    held = rendezvous.listen()
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(held))
     return held
@@ -21,7 +21,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_port_that_is_held_cannot_be_taken(port: int) -> None:
     with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
         other.bind(("", port))
-    rendezvous.let_go()
+    rendezvous.close()
     with socket.socket() as other:
         other.bind(("", port))
 

@@ -9,7 +9,7 @@ import pytest
 from tests.graders.test_math_answer import HOSTILE
 from tests.unit._reward import sample, scorer_process, statuses, task
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.processes]
 TIMEOUT_S = 3.0
 WRAPPERS = ("\\boxed{%s}", "#### %s", "The answer is %s", "<think>%s</think><answer>%s</answer>", "%s")
 TRUTHS = {"math": "7", "gsm8k": "7", "exact_match": "7", "choice": "C", "format": "", "repetition": ""}

@@ -92,8 +92,9 @@ def test_a_published_tokenizer_decodes_the_same() -> None:
     assert sent(tokenizer).texts(ids) == tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
+@pytest.mark.processes
 def test_a_scorer_host_decodes_without_transformers() -> None:
-    """Whose import takes it seconds and half of its memory."""
+    """Importing transformers would take a scorer host seconds and half of its memory."""
     sent_bytes = pickle.dumps(Decoder(TOKENIZERS["characters"], trust_remote_code=False))
     code = (
         "import pickle, sys, verl_like.reward.host\n"

@@ -55,22 +55,24 @@ def below(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
+@pytest.mark.processes
 def test_running_scorers_have_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret-8271")
     before = set(below(os.getpid()))
     with scorer_process(task("code")) as scorer:
-        truth = {"inputs": [""], "outputs": ["3\n"]}
-        assert statuses(scorer.score([sample("```python\nprint(3)\n```", truth)])) == ["ok"]
+        ground_truth = {"inputs": [""], "outputs": ["3\n"]}
+        assert statuses(scorer.score([sample("```python\nprint(3)\n```", ground_truth)])) == ["ok"]
         found = [each for each in below(os.getpid()) if each not in before]
         assert len(found) >= 5, "subreapers, scorers and a fork server"
         for process in found:
-            # Where it can be read at all: it is root's, whoever the user is.
+            # If it can be read at all: it belongs to root.
             with suppress(PermissionError):
                 assert b"secret-8271" not in Path(f"/proc/{process.pid}/environ").read_bytes()
 
 
-def test_what_may_look_into_scorers_is_root_alone(tmp_path: Path) -> None:
-    """``PR_GET_DUMPABLE`` of the scorer process itself, asked by a function of its own."""
+@pytest.mark.processes
+def test_only_root_may_inspect_scorers(tmp_path: Path) -> None:
+    """Read ``PR_GET_DUMPABLE`` in the scorer process itself, by a function that it runs."""
     file = tmp_path / "score.py"
     file.write_text(
         "import ctypes\ndef score(solution_str, **_):\n    return float(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"
@@ -84,5 +86,5 @@ def test_doctor_says_how_far_programs_are_confined(monkeypatch: pytest.MonkeyPat
     assert "Landlock (version 3)" in doctor.graded_programs().value
     monkeypatch.setattr(landlock, "version", lambda: 0)
     finding = doctor.graded_programs()
-    assert finding.status is Status.NOTE and "refuse to score" in finding.value
+    assert finding.status is Status.NOTE and "do not score" in finding.value
     assert "allow_without_landlock=true" in finding.remedy

@@ -97,12 +97,13 @@ def test_a_result_that_is_none_is_one_sentence(file: Path, name: str, sentence: 
     assert message.startswith(sentence) and "\n" not in message
 
 
-def test_a_mistake_of_ours_keeps_the_place_where_it_happened(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_keeps_its_location(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("verl_like.reward.functions.Scoring._value", None)  # as if a call had been misspelt
     message = outcome("gsm8k").message
     assert "in _one" in message and message.endswith("TypeError: 'NoneType' object is not callable")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("source", "last"),
     [
@@ -121,7 +122,8 @@ def test_an_import_that_fails_shows_the_line_of_the_file(tmp_path: Path, source:
     assert shown[-1] == last and not any("importlib" in line or PACKAGE in line for line in shown)
 
 
-def test_the_trial_tells_the_sentence_once(file: Path) -> None:
+@pytest.mark.processes
+def test_the_trial_prints_the_sentence_once(file: Path) -> None:
     with pytest.raises(ValueError) as refused:
         try_reward(RewardConfig(function=f"{file}:nothing"), {"row 3": sample("1")})
     head, sentence, remedy = str(refused.value).splitlines()

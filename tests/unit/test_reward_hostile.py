@@ -16,7 +16,7 @@ from verl_like.reward.framing import decoded, encoded
 from verl_like.reward.scorer_messages import Answer, Ended, Intrusion, Outcome
 from verl_like.reward.team import ScorerTeam
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.processes]
 # The response names what the function does; a number is its own score.
 SCORER = '''
 import asyncio, ctypes, decimal, fractions, math, os, signal, socket, sys, threading, time
@@ -172,7 +172,7 @@ def scorer(file: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scor
 
 
 def outcomes_around(scorer: ScorerTeam, response: str) -> Outcome:
-    """The outcome of a response between numbers, each of which must have its own score."""
+    """Return the outcome of a response between numbers, each of which must have its own score."""
     before, after = ["1", "2"], ["3", "4", "5"]
     outcomes = scorer.score([sample(each) for each in (*before, response, *after)])
     others = [outcome.score for outcome in (*outcomes[:2], *outcomes[3:])]
@@ -184,9 +184,7 @@ def outcomes_around(scorer: ScorerTeam, response: str) -> Outcome:
 
 @pytest.mark.parametrize("response", ["fork", "fork c", "fork raises"])
 @pytest.mark.parametrize("function", ["score", "score_async", "score_batch"])
-def test_a_forked_process_that_comes_back_is_killed_and_shifts_no_score(
-    file: str, response: str, function: str
-) -> None:
+def test_a_forked_process_that_returns_is_killed_and_shifts_no_score(file: str, response: str, function: str) -> None:
     with scorer_process(task(f"{file}:{function}", timeout_s=10.0)) as scorer:
         scorer.score([sample("1")])
         assert eventually(lambda: all(spare.was_ready() for spare in scorer._spares._warm))
@@ -205,7 +203,7 @@ def test_answers_that_are_not_the_scorers_own_are_a_crash_and_no_score(file: str
     with scorer_process(task(f"{file}:score", timeout_s=10.0)) as scorer:
         [outcome, *rest] = scorer.score([sample(each) for each in (response, "1", "2", "3")])
         assert (outcome.status, outcome.score) == ("crash", None)
-        assert "was not its own" in outcome.message and len(outcome.message) < 1000
+        assert "received what it had not sent" in outcome.message and len(outcome.message) < 1000
         assert [each.score for each in rest] == [1.0, 2.0, 3.0]
 
 
@@ -234,7 +232,7 @@ def test_a_function_that_closes_all_descriptors_is_a_crash_that_says_so(scorer: 
         ("unprintable", "Unprintable: <exception str() failed>"),
         ("worse", "Worse"),
         ("nameless", "Nameless: <exception str() failed>"),
-        ("causeless", "Causeless, whose text cannot be told: making it raised RuntimeError"),
+        ("causeless", "Causeless, whose text is unavailable: formatting it raised RuntimeError"),
         ("interrupt", "KeyboardInterrupt"),
         ("cancelled", "CancelledError"),
         ("generator exit", "GeneratorExit"),
@@ -284,7 +282,7 @@ def test_numbers_of_any_class_are_floats_and_anything_else_is_text(
     assert {type(each) for each in outcome.details.values()} <= {float, str}
 
 
-def test_objects_as_details_cross_as_text_and_nothing_of_theirs_runs_in_the_parent(
+def test_objects_as_details_are_sent_as_text_and_none_of_their_code_runs_in_the_parent(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = tmp_path / "mark"

@@ -12,6 +12,8 @@ from verl_like.cli import main
 from verl_like.config.schema import RewardConfig
 from verl_like.reward.rescore import agreement, report, rescore
 
+pytestmark = pytest.mark.processes
+
 REWARD = """
 def starts_right(solution_str, ground_truth):
     if solution_str == "odd":
@@ -55,7 +57,7 @@ def config(run: Path) -> RewardConfig:
     return RewardConfig(function=f"{run.parent}/reward.py:starts_right", timeout_s=5)
 
 
-def test_every_response_is_scored_again_in_order(run: Path) -> None:
+def test_every_response_is_rescored_in_the_same_sequence(run: Path) -> None:
     rows = rescore(run, config(run))
     assert [(row.file, row.then, row.outcome.score) for row in rows] == [
         ("step_1.jsonl", 1.0, 1.0),
@@ -97,7 +99,8 @@ def test_figures_without_spread_are_left_out(run: Path) -> None:
 def test_the_report_shows_the_farthest_disagreement_and_the_failures(run: Path) -> None:
     text = report(rescore(run, config(run)))
     assert (
-        "1 responses have another score; the farthest:\n  step_1.jsonl a: 0 -> 1  truth '42'  response ...'42!'" in text
+        "1 responses have a different score; the largest differences:\n"
+        "  step_1.jsonl a: 0 -> 1  ground truth '42'  response ...'42!'" in text
     )
     assert "1 responses have no score now; the first:\n  step_1.jsonl b: error: RuntimeError: not this one" in text
 
@@ -124,7 +127,7 @@ def test_an_earlier_rescoring_and_other_files_are_not_replaced(run: Path, capsys
     assert capsys.readouterr().out.rstrip().endswith(str(run / "rescored_2.jsonl"))
     (run / "mine.jsonl").write_text("mine")
     assert main(["rescore", str(run), "--out", str(run / "mine.jsonl")]) == 2
-    assert "mine.jsonl is there already, and would be replaced. Name another file: --out." in capsys.readouterr().err
+    assert "mine.jsonl exists and would be replaced. Name another file: --out." in capsys.readouterr().err
     assert (run / "mine.jsonl").read_text() == "mine"
 
 
@@ -137,7 +140,7 @@ def test_without_a_function_the_runs_own_is_applied_again(run: Path, capsys: pyt
     ("words", "message"),
     [
         (["{run}", "--files", "step_9.jsonl"], "found no step_9.jsonl in"),
-        (["{run}/samples"], "is no run folder"),
+        (["{run}/samples"], "is not a run folder"),
         (["{run}", "--function", "nowhere.py:f"], "there is no file nowhere.py"),
         (["{run}", "trainer.sede=1"], "did you mean trainer.seed"),
     ],

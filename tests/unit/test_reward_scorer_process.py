@@ -18,7 +18,7 @@ import pytest
 from tests.unit._reward import sample, scorer_process, statuses, task
 from verl_like.reward.team import ScorerTeam
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.processes]
 # The response chooses what the function does.
 SCORER = """
 import asyncio, os, subprocess, sys, time
@@ -187,7 +187,7 @@ def test_printing_does_not_disturb_the_answers(scorer: ScorerTeam, capfd: pytest
     assert [outcome.score for outcome in outcomes] == [1.0, 1.0]
 
 
-def test_every_sample_of_a_poisoned_batch_gets_its_own_outcome_in_order(scorer: ScorerTeam) -> None:
+def test_every_sample_of_a_poisoned_batch_gets_its_own_outcome_in_sequence(scorer: ScorerTeam) -> None:
     responses = ["42", "loop", "43", "exit", "exit", *["42"] * 100, "raise", "power", "42"]
     outcomes = scorer.score([sample(response) for response in responses])
     expected = {"loop": "timeout", "power": "timeout", "exit": "crash", "raise": "error"}
@@ -257,7 +257,7 @@ def test_async_calls_run_side_by_side_up_to_the_limit(file: str) -> None:
     assert [outcome.score for outcome in outcomes] == [*[1.0] * 16, 8.0]
 
 
-def test_an_async_call_past_its_deadline_is_cancelled_and_costs_nobody_else_anything(file: str) -> None:
+def test_an_async_call_past_its_deadline_is_cancelled_without_effect_on_others(file: str) -> None:
     with scorer_process(task(f"{file}:score_async", timeout_s=0.5)) as scorer:
         assert eventually(lambda: all(spare.was_ready() for spare in scorer._spares._warm))
         before = child_pids()

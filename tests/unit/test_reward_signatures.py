@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_a_function_of_any_keywords_is_given_all_of_one_sample() -> None:
 def test_functions_of_verl_find_in_extra_info_what_its_managers_put_there() -> None:
     def one(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> float:
         assert extra_info == {"split": "train", "num_turns": 2, "rollout_reward_scores": {}}
-        extra_info["seen"] = True  # in a dict of its own
+        extra_info["seen"] = True  # in its own dict
         return 1.0
 
     def many(
@@ -170,7 +171,7 @@ def test_a_parameter_that_nothing_fills_is_refused() -> None:
     def wants_more(solution_str: str, rubric: str) -> float:
         return 1.0
 
-    with pytest.raises(ValueError, match=r"nothing fills rubric; a function of this form may ask for data_source"):
+    with pytest.raises(ValueError, match=r"nothing fills rubric; a function of this form may take data_source"):
         bind(wants_more, {}, name="f")
     assert scores(wants_more, TWO, rubric="strict") == [1.0, 1.0]
 
@@ -275,7 +276,7 @@ def outcomes(tmp_path: Path, names: dict[str, float], samples: list[Sample] | No
     return [outcome for _, outcome in sorted(scoring.outcomes(samples or TWO), key=lambda pair: pair[0])]
 
 
-def test_several_rewards_add_up_by_weight_and_each_is_told(tmp_path: Path) -> None:
+def test_several_rewards_add_up_by_weight_and_each_is_reported(tmp_path: Path) -> None:
     first, second = outcomes(tmp_path, {"right": 1.0, "short": 0.1})
     assert first.score == pytest.approx(1.0 - 0.2) and second.score == pytest.approx(-0.2)
     assert first.details == {"right": 1.0, "acc": 1.0, "pred": "42", "short": -2.0}
@@ -314,3 +315,31 @@ def test_a_batch_with_one_bad_value_fails_that_sample_alone(tmp_path: Path) -> N
         first.status == "error" and "reward.functions.sometimes_nan: the reward function returned nan" in first.message
     )
     assert (second.status, second.score) == ("ok", -1.0)
+
+
+def of_episode(**attributes: Any) -> Sample:
+    return replace(sample("42"), episode={"prompt": CHAT, "completion": [], "environment": attributes})
+
+
+def test_trl_functions_get_what_is_left_of_the_environments() -> None:
+    def reached(environments: list[Any], **kwargs: Any) -> list[float]:
+        return [float(each.reward) + each.board[1] for each in environments]
+
+    found = of_episode(reward=1, board=[0, 2])
+    assert scores(reached, [found]) == [3.0]
+
+
+def test_an_attribute_that_no_environment_has_left_is_an_error_that_names_the_others() -> None:
+    def moved(environments: list[Any], **kwargs: Any) -> list[float]:
+        return [each.moves() for each in environments]
+
+    found = of_episode(reward=1, board=[])
+    with pytest.raises(AttributeError, match=r"no attribute 'moves' of the environment; .* \(board, reward\), and no"):
+        scores(moved, [found])
+
+
+def test_a_trl_function_of_a_run_without_environments_gets_none() -> None:
+    def function(completions: list[Any], **kwargs: Any) -> list[float]:
+        return [float("environments" in kwargs)]
+
+    assert scores(function, TWO[:1]) == [0.0]

@@ -44,7 +44,7 @@ def test_a_quarter_of_the_stage_lost_in_a_row_is_an_error() -> None:
     found.add([TIMEOUT], 10.0, sample("1" * 1000))
     with pytest.raises(FeedbackError) as stopped:
         found.check()
-    told = str(stopped.value)
+    reported = str(stopped.value)
     for part in (
         "reward.function=gsm8k",
         "30 s",
@@ -52,8 +52,8 @@ def test_a_quarter_of_the_stage_lost_in_a_row_is_an_error() -> None:
         "reward.timeout_s=10",
         "trainer.stage_timeout_s=100",
     ):
-        assert part in told
-    assert len(told) < 1500
+        assert part in reported
+    assert len(reported) < 1500
 
 
 @pytest.mark.parametrize("other", [OK, ERROR])
@@ -94,8 +94,12 @@ def test_without_a_stage_nothing_is_ever_too_much() -> None:
     found.check()
 
 
+@pytest.mark.processes
 @pytest.mark.alone
-@pytest.mark.parametrize("function", ["score", "score_async", "score_batch"])
+@pytest.mark.parametrize(
+    "function",
+    ["score", pytest.param("score_async", marks=pytest.mark.slow), pytest.param("score_batch", marks=pytest.mark.slow)],
+)
 def test_a_team_stops_with_the_functions_name_long_before_the_stage(tmp_path: Path, function: str) -> None:
     (tmp_path / "scorer.py").write_text(SCORER)
 

@@ -18,10 +18,10 @@ from tests.unit._reward import sample, scorer_process, statuses, task
 from tests.unit.test_reward_scorer_process import child_pids, eventually, is_running
 from verl_like.reward import output
 from verl_like.reward.output import MAX_PRINTED
-from verl_like.reward.subreaper import children_in, own_children
 from verl_like.reward.team import ScorerTeam
+from verl_like_environments.subreaper import children_in, own_children
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.processes]
 ROOT = Path(__file__).parents[2]
 SCORER = '''
 import os, signal, subprocess, sys, time
@@ -86,7 +86,7 @@ def scorer(file: str) -> Iterator[ScorerTeam]:
 
 
 @pytest.mark.parametrize("ending", ["exit", "sleep", "1", "deaf exit"])
-def test_a_daemon_in_a_session_of_its_own_ends_with_the_scorer_process(file: str, tmp_path: Path, ending: str) -> None:
+def test_a_daemon_in_its_own_session_ends_with_the_scorer_process(file: str, tmp_path: Path, ending: str) -> None:
     pid_file = tmp_path / "pid"
     with scorer_process(task(f"{file}:score", timeout_s=1.0)) as scorer:
         outcomes = scorer.score([sample(f"daemon {ending}", pid_file=str(pid_file)), sample("1")])
@@ -116,7 +116,7 @@ with scorer_process(task({file + ":score"!r}, timeout_s=1000)) as scorer:
 
 
 def test_a_subreaper_that_is_killed_or_stopped_takes_no_sample_along_and_leaves_nothing(scorer: ScorerTeam) -> None:
-    # Who is stopped tells nobody that the scorer process has exited: its deadline does.
+    # A stopped process does not report that the scorer process has exited; its deadline ends it.
     for number, status in ((signal.SIGKILL, "crash"), (signal.SIGSTOP, "timeout"), (signal.SIGTERM, "crash")):
         [outcome] = scorer.score([sample("pids")])
         pid, subreaper = int(outcome.details["pid"]), int(outcome.details["subreaper"])
@@ -138,7 +138,7 @@ def test_children_are_found_with_and_without_the_kernels_list() -> None:
         child.kill()
 
 
-def test_what_a_process_printed_last_is_told_with_its_end(scorer: ScorerTeam) -> None:
+def test_the_last_output_of_a_process_is_reported_with_its_end(scorer: ScorerTeam) -> None:
     exited, aborted, real_time = scorer.score([sample("exit"), sample("abort"), sample("signal 40")])
     assert exited.message == "the scorer process exited with code 3. It printed last:\nthe last line before the end"
     assert "SIGABRT" in aborted.message and aborted.message.endswith("native library: assertion failed")
@@ -171,8 +171,8 @@ def test_all_processes_of_a_team_share_a_limit(
     assert [record.getMessage()[:31] for record in caplog.records] == ["the scorer processes have print"]
 
 
-def test_a_flood_holds_nobody_up_even_where_nobody_reads_the_log(file: str) -> None:
-    """The log is a pipe that is full: a subreaper that waited for it would stop its scorer."""
+def test_a_flood_blocks_no_process_even_if_no_process_reads_the_log(file: str) -> None:
+    """Use a full pipe as the log: a subreaper that waited for it would block its scorer."""
     program = f"""
 import time
 from tests.unit._reward import sample, scorer_process, statuses, task
@@ -201,11 +201,11 @@ def test_a_spare_that_cannot_start_says_why(tmp_path: Path) -> None:
         source.write_text("import os\nos.write(2, b'x' * 100_000 + b'no licence for the solver')\nos._exit(7)\n")
         with pytest.raises(RuntimeError) as stopped:
             scorer.score([sample("exit"), sample("exit"), sample("1")])
-    told = str(stopped.value)
-    assert told.startswith(
-        "a scorer process was lost, and none could take its place: a scorer process exited with code 7"
+    reported = str(stopped.value)
+    assert reported.startswith(
+        "a scorer process was lost and could not be replaced: a scorer process exited with code 7"
     )
-    assert told.endswith("no licence for the solver") and len(told) < 2000
+    assert reported.endswith("no licence for the solver") and len(reported) < 2000
 
 
 def test_an_interpreter_that_does_not_start_says_why(
@@ -236,7 +236,7 @@ def test_a_process_killed_while_it_loads_is_replaced(tmp_path: Path) -> None:
 
 
 def test_processes_that_are_killed_together_are_no_samples_fault(scorer: ScorerTeam) -> None:
-    """The signal takes a moment, in which each of them still looks alive: five times, with the spare ready."""
+    """Kill five times, with the spare ready: for a moment after the signal each process still looks alive."""
     for _ in range(5):
         assert eventually(lambda: len(child_pids()) == 4)  # subreaper and scorer, twice
         scorer.score([sample("1")])
@@ -276,11 +276,11 @@ def test_closing_is_quick_with_many_processes(file: str) -> None:
 def test_what_asks_for_time_to_clean_up_gets_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals | None
 ) -> None:
-    """The server of the grader of programs removes its folder when its scorer process is gone."""
+    """Check that the program grader's server removes its folder when its scorer process has ended."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    truth = {"inputs": ["1\n"], "outputs": ["1\n"]}
+    ground_truth = {"inputs": ["1\n"], "outputs": ["1\n"]}
     with scorer_process(task("code")) as scorer:
-        [outcome] = scorer.score([sample("```python\nprint(input())\n```", truth)])
+        [outcome] = scorer.score([sample("```python\nprint(input())\n```", ground_truth)])
         assert outcome.score == 1.0 and list(tmp_path.iterdir())
         if ending is not None:
             processes = [each for each in psutil.process_iter(["cmdline"]) if is_scorer_with_server(each)]

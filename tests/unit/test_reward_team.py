@@ -12,7 +12,7 @@ from tests.unit._reward import sample, statuses, task
 from tests.unit.test_reward_scorer_process import child_pids
 from verl_like.reward.team import ScorerTeam
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.processes]
 SCORER = """
 import time
 from pathlib import Path
@@ -45,4 +45,4 @@ def test_closing_does_not_wait_for_the_deadline_of_what_is_under_way(tmp_path: P
     team.close()
     assert time.monotonic() - started < 3 and child_pids() == before
     thread.join(timeout=5)
-    assert ended, "the caller is told"
+    assert ended, "the caller gets an error"

@@ -8,7 +8,8 @@ from unittest.mock import Mock
 import pytest
 
 from verl_like.config.schema import Config
-from verl_like.telemetry.ledger import LEDGER, stage
+from verl_like.context import current
+from verl_like.telemetry.ledger import Ledger, stage
 from verl_like.training import stages
 from verl_like.training.ppo import PPOTrainer
 from verl_like.training.step_state import StepState
@@ -47,13 +48,13 @@ def drawn(trainer: PPOTrainer, step: int, num_prompts: int = 4) -> StepState:
 
 def test_a_closed_step_is_added_to_the_run_and_the_others_stay_out_of_it(trainer: PPOTrainer) -> None:
     first, second = drawn(trainer, 1), drawn(trainer, 2)
-    first.prompts.leave(0, "trained")
+    first.prompts.keep_in_flight(0, "trained")
     first.version = 1
     metrics = trainer.close_step(first)
     assert metrics["prompts/drawn"] == metrics["prompts/trained"] == 4
     assert trainer.loader_state == {"num_drawn": 4}, "a run that continues draws the prompts of the open step again"
     assert (trainer.version, trainer.num_in_flight) == (1, 4)
-    second.prompts.leave(0, "filtered")
+    second.prompts.keep_in_flight(0, "filtered")
     assert trainer.close_step(second)["prompts/drawn"] == 8
     assert (trainer.progress.prompts.trained, trainer.progress.prompts.filtered) == (4, 4)
 
@@ -69,7 +70,7 @@ def test_a_step_that_has_not_kept_the_loaders_position_cannot_be_closed(trainer:
 
 
 def test_opening_a_step_takes_no_seconds_from_the_open_one(trainer: PPOTrainer) -> None:
-    LEDGER.take()
+    current(Ledger).take()
     with stage("validation"):  # between steps
         time.sleep(0.02)
     first = drawn(trainer, 1)
@@ -77,7 +78,7 @@ def test_opening_a_step_takes_no_seconds_from_the_open_one(trainer: PPOTrainer) 
         time.sleep(0.02)
     second = drawn(trainer, 2)
     for state in (first, second):
-        state.prompts.leave(0, "trained")
+        state.prompts.keep_in_flight(0, "trained")
         state.metrics.add({"perf/response_tokens": 1.0})
     metrics = trainer.close_step(first)
     assert metrics["time/rollout_s"] >= 0.02 and "time/validation_s" not in metrics

@@ -28,7 +28,7 @@ from verl_like.protocol import write_rows
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.replay_plan import replay_plan
-from verl_like.runs.snapshot_files import check_capsule
+from verl_like.runs.snapshot_files import check_snapshot
 from verl_like.runs.start import policy_checkpoint
 from verl_like.runs.status import start_of
 from verl_like.telemetry.run_ledger import RunLedger
@@ -58,7 +58,7 @@ def composed(out: Path, *words: str) -> Composed:
 
 
 def made(out: Path) -> RunFolder:
-    """A run of four steps, with checkpoints of the last two and the capsule of the last one."""
+    """A run of four steps, with checkpoints of the last two and the snapshot of the last one."""
     run = composed(out)
     folder = RunFolder(run.config)
     folder.claim(run.yaml(), job="train")
@@ -66,12 +66,12 @@ def made(out: Path) -> RunFolder:
         save(Checkpoints(folder.checkpoints, 2), step)
     for name in ("metrics.jsonl", "ledger.jsonl"):
         (folder.path / name).write_text("".join(f'{{"step": {step}, "loss": 0.5}}\n' for step in range(1, STEPS + 1)))
-    capsule = folder.capsules / f"step_{STEPS}"
-    capsule.mkdir(parents=True)
-    (capsule / "state.json").write_text(json.dumps({"step": STEPS, "versions": {}}))
-    (capsule / "metrics.json").write_text(json.dumps({"loss": 0.5}))
+    snapshot = folder.snapshots / f"step_{STEPS}"
+    snapshot.mkdir(parents=True)
+    (snapshot / "state.json").write_text(json.dumps({"step": STEPS, "versions": {}}))
+    (snapshot / "metrics.json").write_text(json.dumps({"loss": 0.5}))
     for first in (0, 2):
-        write_rows(capsule / f"rows_{first:06d}.npz", {"uid": np.array(["a", "b"]), "score": np.array([0.0, 1.0])})
+        write_rows(snapshot / f"rows_{first:06d}.npz", {"uid": np.array(["a", "b"]), "score": np.array([0.0, 1.0])})
     return folder
 
 
@@ -99,7 +99,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @contextmanager
 def damaged(file: str, damage: str) -> Iterator[RunFolder]:
-    """The run, with one of its files damaged."""
+    """Damage one file of the run, and return the run."""
     # Always the same place, so that its configuration is composed once.
     place = Path(tempfile.gettempdir()) / f"damaged-{os.getpid()}"
     try:
@@ -130,7 +130,7 @@ def bound_by_modes() -> Iterator[None]:
 
 
 def resume(folder: RunFolder) -> None:
-    """What `train` reads before it starts, and as it goes on."""
+    """Read what `train` reads before it starts and when it continues."""
     run = composed(folder.path.parent)
     _, start = start_of(run.config, run.yaml(), job="train")
     assert start is not None, "it would begin anew, and overwrite what is there"
@@ -147,7 +147,7 @@ COMMANDS: dict[str, Callable[[RunFolder], object]] = {
     "export": lambda folder: compose_run(checkpoint_of(folder.path).parents[1], []),
     "eval": lambda folder: policy_checkpoint(composed(folder.path.parent).config),
 }
-# The commands that cannot do without a file: they say so, and name it. All others go on.
+# The commands that need a file: they report that, and name it. All others continue.
 NEEDED_BY = {
     "config.yaml": {"train", "replay", "export"},
     "metrics.jsonl": set(),
@@ -162,9 +162,20 @@ NEEDED_BY = {
 OPTIONAL = {f"capsules/step_{STEPS}/metrics.json"}  # a step that was not finished has none
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("file", NEEDED_BY)
-def test_a_damaged_file_is_named_or_passed_over_by_every_command(
+def is_quick(file: str, damage: str) -> bool:
+    """Return every file and every kind of damage at least once."""
+    return damage == "cut off" or file in ("config.yaml", f"checkpoints/step_{STEPS}/manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        pytest.param(file, damage, marks=() if is_quick(file, damage) else pytest.mark.slow)
+        for file in NEEDED_BY
+        for damage in DAMAGES
+    ],
+)
+def test_a_damaged_file_is_named_or_skipped_by_every_command(
     file: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for command, act in COMMANDS.items():
@@ -177,18 +188,18 @@ def test_a_damaged_file_is_named_or_passed_over_by_every_command(
                 is_refused |= command == "replay"
             try:
                 act(folder)
-                said = caplog.text
+                message = caplog.text
                 assert not (is_needed or is_refused), f"{command} does without {file}"
             except (ValueError, OSError) as error:
-                said = f"{error} {getattr(error, 'filename', '')}"
-                assert is_needed or is_refused, f"{command} refuses: {said}"
-                assert Path(file).name in said, f"{command}: {said}"
-            assert "delete" not in said
+                message = f"{error} {getattr(error, 'filename', '')}"
+                assert is_needed or is_refused, f"{command} refuses: {message}"
+                assert Path(file).name in message, f"{command}: {message}"
+            assert "delete" not in message
             if file.startswith("checkpoints/") and command != "replay":
-                assert f"passed over step_{STEPS} (" in said or command == "export"
+                assert f"passed over step_{STEPS} (" in message or command == "export"
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_newest_that_is_whole() -> None:
+def test_a_damaged_checkpoint_is_skipped_for_the_newest_complete_one() -> None:
     with damaged(f"checkpoints/step_{STEPS}/actor/weights", "a flipped bit") as folder:
         assert checkpoint_of(folder.path).name == f"step_{STEPS - 1}"
 
@@ -208,7 +219,7 @@ def test_lost_metrics_bring_a_warning_and_whole_ones_none(damage: str, caplog: p
         assert not caplog.text
 
 
-def test_a_copy_of_another_checkpoint_is_passed_over(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_copy_of_another_checkpoint_is_skipped(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     folder = made(tmp_path)
     shutil.copytree(folder.checkpoints / f"step_{STEPS - 1}", folder.checkpoints / "step_9")
     resume(folder)
@@ -219,16 +230,16 @@ def test_a_copy_of_another_checkpoint_is_passed_over(caplog: pytest.LogCaptureFi
     assert checkpoint_of(tmp_path / "backup") == tmp_path / "backup", "any other name says nothing of a step"
 
 
-def test_a_run_whose_configuration_is_damaged_goes_on_from_a_checkpoint_that_is_named(tmp_path: Path) -> None:
+def test_a_run_whose_configuration_is_damaged_continues_from_a_checkpoint_that_is_named(tmp_path: Path) -> None:
     folder = made(tmp_path)
     folder.config.write_text("")
-    with pytest.raises(ValueError, match=r"trainer\.resume=(\S+) goes on with it") as refused:
+    with pytest.raises(ValueError, match=r"trainer\.resume=(\S+) continues it") as refused:
         resume(folder)
-    found = re.search(r"trainer\.resume=(\S+) goes on", str(refused.value))
+    found = re.search(r"trainer\.resume=(\S+) continues", str(refused.value))
     assert found is not None
     named = composed(tmp_path, f"trainer.resume={found[1]}")
     assert start_of(named.config, named.yaml(), job="train")[1] == folder.checkpoints / f"step_{STEPS}"
-    folder.mend(named.yaml(), job="train")
+    folder.repair(named.yaml(), job="train")
     compose_run(folder.path, [])
     other = composed(tmp_path, f"trainer.resume={found[1]}", "rollout.n=3")
     with pytest.raises(ValueError, match=r"of another run; it differs in rollout\.n"):
@@ -243,7 +254,7 @@ def test_a_configuration_that_is_cut_off_anywhere_is_known_to_be(tmp_path: Path)
     assert damage_of(b"".join(lines) + b"# a remark of the user's\n") is None
 
 
-def test_a_folder_of_checkpoints_that_may_not_be_read_is_not_taken_for_an_empty_one() -> None:
+def test_an_unreadable_folder_of_checkpoints_is_not_treated_as_empty() -> None:
     with damaged("ledger.jsonl", "lost") as folder:
         folder.checkpoints.chmod(0)
         try:
@@ -262,7 +273,7 @@ def test_the_best_checkpoint_that_was_copied_as_a_folder_becomes_a_link_again(tm
     assert (tmp_path / "best").is_symlink() and checkpoints.best() == tmp_path / "step_2"
 
 
-def test_a_file_in_the_place_of_a_checkpoint_is_passed_over_and_replaced(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_checkpoint_is_skipped_and_replaced(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 1)
     save(checkpoints, 1)
     for step in (2, 3):
@@ -278,28 +289,30 @@ def test_a_file_in_the_place_of_a_checkpoint_is_passed_over_and_replaced(tmp_pat
     [
         ("state.json", '{"step": 3, "versions": {}}', "it is not the state of step 4"),
         ("state.json", '{"step": 4}', "it is not the state of step 4"),
-        ("metrics.json", '{"loss": "a"}', "loss is 'a' and no number"),
-        ("metrics.json", "[1]", "it holds a list and no mapping"),
+        ("metrics.json", '{"loss": "a"}', "loss is 'a', expected a number"),
+        ("metrics.json", "[1]", "it holds a list, expected a mapping"),
     ],
 )
-def test_a_capsule_with_files_of_another_step_is_named(name: str, content: str, problem: str, tmp_path: Path) -> None:
+def test_a_step_snapshot_with_files_of_another_step_is_named(
+    name: str, content: str, problem: str, tmp_path: Path
+) -> None:
     folder = made(tmp_path)
-    (folder.capsules / "step_4" / name).write_text(content)
+    (folder.snapshots / "step_4" / name).write_text(content)
     with pytest.raises(ValueError, match=rf"{name} is damaged: .*{re.escape(problem)}"):
-        check_capsule(folder.capsules / "step_4")
+        check_snapshot(folder.snapshots / "step_4")
 
 
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_of_recorded_rows_is_a_sentence_or_changes_nothing(bit: int, tmp_path: Path) -> None:
-    capsule = made(tmp_path).capsules / "step_4"
-    path = capsule / "rows_000002.npz"
+    snapshot = made(tmp_path).snapshots / "step_4"
+    path = snapshot / "rows_000002.npz"
     content = bytearray(path.read_bytes())
     for place in np.random.default_rng(bit).integers(len(content), size=100):
         content[place] ^= 1 << bit
         path.write_bytes(content)
         content[place] ^= 1 << bit
         with suppress(ValueError):
-            check_capsule(capsule)
+            check_snapshot(snapshot)
 
 
 def test_a_step_can_be_replayed_though_its_logged_metrics_are_lost(tmp_path: Path) -> None:

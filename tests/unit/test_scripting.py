@@ -27,6 +27,7 @@ def test_what_is_promised_is_there_and_typed_by_its_home() -> None:
         getattr(verl_like, "trian")  # noqa: B009 (mypy knows that it is not there)
 
 
+@pytest.mark.processes
 def test_importing_the_package_loads_nothing() -> None:
     loaded = "import sys, verl_like; print(sorted({'torch', 'ray', 'yaml'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
@@ -40,7 +41,7 @@ def test_a_configuration_is_made_of_a_recipe_overrides_and_sections() -> None:
     assert any("rollout.n is 1" in text for text in contradictions(config, num_devices=0))
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     with pytest.raises(ValueError, match=r"2 problems:(.|\n)*rollout.m(.|\n)*rollout.n is 0"):
         verl_like.config_of(None, "rollout.m=1", rollout={"n": 0})
 
@@ -91,8 +92,8 @@ def test_a_field_that_is_not_there_is_led_to_the_one_that_is(section: str, name:
     assert str(caught.value).endswith(expected)
 
 
-def test_a_dict_in_place_of_a_section_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"optim is set to a dict, but is a section .* e\.g\. \.optim\.lr = "):
+def test_a_dict_instead_of_a_section_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"optim is set to a dict, but is a section\. .* e\.g\. \.optim\.lr = "):
         Config().actor.optim = {"lr": 1.0}  # type: ignore[assignment]
 
 

@@ -20,7 +20,7 @@ from verl_like.machine.shared_memory import MIB, RECENT_S, SharedMemory
 from verl_like.watchdog.node import Notice
 from verl_like.watchdog.sibling import Settings, Sibling
 
-FULL = "; /dev/shm was full (0 of 1,024 MiB left), and the kernel ends by SIGBUS what writes there then."
+FULL = "; /dev/shm was full (0 of 1,024 MiB left), and the kernel then ends processes that write there by SIGBUS."
 
 
 class FileSystem:
@@ -49,34 +49,33 @@ def test_little_memory_is_warned_of_once_and_again_after_there_was_enough(shm: F
     memory, warned = SharedMemory(), []
     for shm.left_mib in (1024, 103, 102, 50, 110, 102, 300, 102):  # a tenth is 102.4
         shm.now += 1.0
-        warned.append(bool(memory.look()))
+        warned.append(bool(memory.check()))
     assert warned == [False, False, True, False, False, False, False, True]
 
 
 def test_the_warning_says_how_much_is_left_and_what_helps(shm: FileSystem) -> None:
     shm.left_mib = 50
-    text = SharedMemory().look()
+    text = SharedMemory().check()
     assert text.startswith("/dev/shm has 50 of 1,024 MiB left.") and "docker run --shm-size" in text
 
 
-def test_a_death_is_explained_where_the_memory_was_full_just_before_it_though_the_dead_gave_theirs_back(
-    shm: FileSystem,
-) -> None:
+def test_a_death_is_explained_by_full_memory_just_before_it_even_if_memory_is_free_now(shm: FileSystem) -> None:
     memory = SharedMemory()
-    assert memory.said() == ""
+    assert memory.clause() == ""
     shm.left_mib = 0
-    memory.look()
+    memory.check()
     shm.left_mib, shm.now = 900, shm.now + RECENT_S
-    assert memory.said().startswith(FULL)
+    assert memory.clause().startswith(FULL)
     shm.now += 0.1
-    assert memory.said() == ""
+    assert memory.clause() == ""
 
 
 def test_a_machine_without_shared_memory_is_none_that_lacks_it(tmp_path: Path) -> None:
     memory = SharedMemory(tmp_path / "absent")
-    assert (memory.look(), memory.said()) == ("", "")
+    assert (memory.check(), memory.clause()) == ("", "")
 
 
+@pytest.mark.processes
 def test_a_server_of_ray_that_is_ended_by_sigbus_is_named_with_the_cause(shm: FileSystem) -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGBUS)"
     with subprocess.Popen([sys.executable, "-c", code]) as server:
@@ -92,8 +91,8 @@ def test_a_driver_that_ends_without_a_word_is_explained_by_a_full_memory(
 ) -> None:
     shm.left_mib = 0
     watchdog = Sibling(Settings(folder=str(tmp_path), driver=1, stalls=str(tmp_path), floor_s=60.0, ends=False))
-    watchdog._tell_of_driver()
-    assert f"has ended without a word{FULL}" in capsys.readouterr().err
+    watchdog._report_driver_end()
+    assert f"has ended without a message{FULL}" in capsys.readouterr().err
 
 
 def test_a_warning_of_another_node_reaches_the_drivers_log_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:

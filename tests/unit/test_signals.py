@@ -38,11 +38,13 @@ with subprocess.Popen(["sleep", "60"]) as started:
 """
 
 
-def test_a_worker_goes_on_after_signals_that_end_all_and_its_children_do_not() -> None:
+@pytest.mark.processes
+def test_a_worker_continues_after_signals_that_end_all_and_its_children_do_not() -> None:
     ended = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "goes on; -15\n"
 
 
+@pytest.mark.processes
 def test_what_a_reward_starts_can_be_ended_by_sigterm(tmp_path: Path) -> None:
     (tmp_path / "reward.py").write_text(REWARD)
 
@@ -56,6 +58,7 @@ def test_what_a_reward_starts_can_be_ended_by_sigterm(tmp_path: Path) -> None:
     assert threads.call("a score", scored, limit_s=60) == -signal.SIGTERM
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("signum", sorted(ENDING_SIGNALS))
 def test_a_driver_keeps_its_handlers_from_a_library(signum: signal.Signals) -> None:
     """ctypes sets a handler beneath Python's, on another thread, as Ray does for SIGTERM; it would end the process."""
@@ -78,16 +81,16 @@ def test_what_a_signal_says_goes_above_a_live_picture(capfd: pytest.CaptureFixtu
     display = LiveDisplay(Console(file=out, force_terminal=True), lambda: "the picture")
     display.start()
     try:
-        signals._say_above("stopping in order")
+        signals._say_above("stopping cleanly")
         for thread in threading.enumerate():
             if thread.name == "say":
                 thread.join(10)
     finally:
         display.stop()
-    assert "stopping in order\nthe picture" in re.sub(r"\x1b\[\S*?[A-Za-z]", "", out.getvalue()).replace("\r", "")
+    assert "stopping cleanly\nthe picture" in re.sub(r"\x1b\[\S*?[A-Za-z]", "", out.getvalue()).replace("\r", "")
     assert capfd.readouterr().err == "", "a bare line tears the picture"
 
 
 def test_without_a_picture_a_signal_says_it_on_a_line_of_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    signals._say_above("stopping in order")
-    assert capfd.readouterr().err == "\nstopping in order\n"
+    signals._say_above("stopping cleanly")
+    assert capfd.readouterr().err == "\nstopping cleanly\n"

@@ -67,7 +67,7 @@ class Found(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """What `make docs` builds; a warning is an error there."""
+    """Build the site as `make docs` does; a warning is an error there."""
     folder = tmp_path_factory.mktemp("site")
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
@@ -83,6 +83,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return Site(folder)
 
 
+@pytest.mark.processes
 def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Site) -> None:
     lost = []
     for path, page in site.pages.items():
@@ -99,6 +100,7 @@ def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Site) -> None:
     assert lost == []
 
 
+@pytest.mark.processes
 def test_nothing_is_fetched_from_elsewhere(site: Site) -> None:
     tags = r"""<(?:script|img|link rel="(?:stylesheet|preconnect|icon)")[^>]*(?:src|href)="(?:https?:)?//[^"]*"""
     fetched = re.compile(tags)
@@ -119,6 +121,7 @@ def test_the_search_works_where_the_site_is_opened_as_files_and_nothing_is_serve
     assert f'href="{site.folder.as_uri()}/docs/reliability.html?h=' in shown
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
 def test_a_page_has_the_same_lists_tables_and_blocks_as_on_github(page: Path, site: Site) -> None:
     # CommonMark, as GitHub reads it, takes lists without an empty line before them and with less indentation.
@@ -128,6 +131,7 @@ def test_a_page_has_the_same_lists_tables_and_blocks_as_on_github(page: Path, si
     assert {tag: here[tag] for tag in COUNTED} == {tag: there.tags[tag] for tag in COUNTED}
 
 
+@pytest.mark.processes
 def test_the_reference_has_the_docstrings_of_what_scripts_import(site: Site) -> None:
     import verl_like
 
@@ -136,7 +140,7 @@ def test_the_reference_has_the_docstrings_of_what_scripts_import(site: Site) -> 
     places = {name for name in named if name.rpartition(".")[2] in verl_like.__all__}
     assert {name.rpartition(".")[2] for name in places} == set(verl_like.__all__) - {"Config"}
     assert named <= site.of(ROOT / "docs/api.md").anchors
-    assert "Ctrl-C ends it in order" in (site.folder / "docs/api.html").read_text()
+    assert "Ctrl-C ends the run cleanly" in (site.folder / "docs/api.html").read_text()
 
 
 def test_the_picture_of_a_step_has_the_stages_of_the_loop() -> None:

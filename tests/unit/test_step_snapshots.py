@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,16 +12,17 @@ import numpy as np
 import pytest
 
 from verl_like.checks.manifest import write_manifest
+from verl_like.controller.remote_batch import Layer, RemoteBatch
 from verl_like.protocol import Ragged, read_rows, write_rows
 from verl_like.runs.first_difference import compare
 from verl_like.runs.replay_plan import replay_plan
-from verl_like.runs.snapshot_files import METRICS, STATE, capsule_of, changed_versions
+from verl_like.runs.snapshot_files import METRICS, STATE, changed_versions, snapshot_of
 from verl_like.runs.step_snapshots import RowWriter, StepSnapshots
 
 STEERING = {"kl_coef": 0.1, "log_prob_gap": None}
 
 
-def capsules(folder: Path, count: int) -> StepSnapshots:
+def snapshots(folder: Path, count: int) -> StepSnapshots:
     return StepSnapshots(folder, count, cast(RowWriter, None))  # which write rows, of which there are none here
 
 
@@ -34,22 +36,22 @@ def names(folder: Path) -> list[str]:
 
 
 def test_the_newest_stay_and_one_with_a_number_that_is_not_finite_stays_for_good(tmp_path: Path) -> None:
-    taker = capsules(tmp_path, 2)
+    taker = snapshots(tmp_path, 2)
     for step in range(1, 12):
         take(taker, step, loss=math.nan if step == 3 else math.inf if step == 10 else 0.5)
     assert names(tmp_path) == ["kept/step_10", "kept/step_3", "step_11", "step_9"]
-    assert capsule_of(tmp_path, 3) == tmp_path / "kept/step_3" and capsule_of(tmp_path, 5) is None
+    assert snapshot_of(tmp_path, 3) == tmp_path / "kept/step_3" and snapshot_of(tmp_path, 5) is None
     state = json.loads((tmp_path / "step_11" / STATE).read_text())
     assert state["steering"] == STEERING and state["weight_version"] == 10
     assert math.isnan(json.loads((tmp_path / "kept/step_3" / METRICS).read_text())["actor/loss"])
 
 
 def test_what_a_start_that_died_has_left_stays_for_good(tmp_path: Path) -> None:
-    first = capsules(tmp_path, 2)
+    first = snapshots(tmp_path, 2)
     take(first, 1)
     take(first, 2)
     first.begin(3, steering=STEERING, version=2, loader={})  # and dies
-    again = capsules(tmp_path, 2)
+    again = snapshots(tmp_path, 2)
     again.continue_after(1)
     for step in (2, 3, 4):
         take(again, step)
@@ -57,12 +59,29 @@ def test_what_a_start_that_died_has_left_stays_for_good(tmp_path: Path) -> None:
 
 
 def test_none_are_kept_where_none_are_wanted(tmp_path: Path) -> None:
-    take(capsules(tmp_path, 0), 1, loss=math.nan)
+    take(snapshots(tmp_path, 0), 1, loss=math.nan)
     assert names(tmp_path) == []
 
 
-def test_other_versions_than_the_recorded_ones_are_told(tmp_path: Path) -> None:
-    capsules(tmp_path, 1).begin(1, steering=STEERING, version=0, loader={})
+class Writer:
+    """Remembers the columns that it is given."""
+
+    def keep(self, batch: RemoteBatch, columns: Sequence[str], folder: Path) -> None:
+        self.columns = list(columns)
+
+    def settle(self) -> None: ...
+
+
+def test_token_and_turn_columns_of_an_update_are_kept_and_what_its_facts_have_is_not_repeated(tmp_path: Path) -> None:
+    writer, index = Writer(), np.zeros(1, np.int32)
+    columns = frozenset({"response_ids", "turn_index", "episode_row", "prompt_text", "reward_inputs"})
+    batch = RemoteBatch({"episode_row": index}, [Layer(columns, "rollout", (), index, index)])
+    StepSnapshots(tmp_path, 1, writer).fill(1, batch)
+    assert writer.columns == ["response_ids", "turn_index"]
+
+
+def test_other_versions_than_the_recorded_ones_are_reported(tmp_path: Path) -> None:
+    snapshots(tmp_path, 1).begin(1, steering=STEERING, version=0, loader={})
     assert changed_versions(tmp_path / "step_1") == []
     state = json.loads((tmp_path / "step_1" / STATE).read_text())
     here = state["versions"]["torch"]
@@ -72,7 +91,7 @@ def test_other_versions_than_the_recorded_ones_are_told(tmp_path: Path) -> None:
     assert changed_versions(None) == []
 
 
-def capsule(folder: Path, **changes: object) -> Path:
+def snapshot(folder: Path, **changes: object) -> Path:
     """Two rows of a step: responses of three tokens and of one."""
     columns = {**columns_of_two_rows(), **changes}
     metrics = columns.pop("metrics", {"actor/loss": math.nan, "time/step_s": 3.0, "actor/grad_norm": 2.0})
@@ -128,23 +147,23 @@ def columns_of_two_rows() -> dict[str, Any]:
 def test_the_first_value_that_differs_is_named(
     changes: dict[str, object], difference: str | None, tmp_path: Path
 ) -> None:
-    found = compare(capsule(tmp_path / "recorded"), capsule(tmp_path / "replayed", **changes), {})
+    found = compare(snapshot(tmp_path / "recorded"), snapshot(tmp_path / "replayed", **changes), {})
     assert found.difference is None if difference is None else difference in str(found.difference)
     assert (found.num_rows, found.num_columns, found.num_metrics) == (2, 6, 2)
 
 
 def test_rows_that_are_missing_are_a_difference(tmp_path: Path) -> None:
-    again = capsule(tmp_path / "replayed")
+    again = snapshot(tmp_path / "replayed")
     first = {
         name: Ragged.from_rows([column[0]], column.dtype) if isinstance(column, Ragged) else column[:1]
         for name, column in columns_of_two_rows().items()
     }
     write_rows(again / "rows_000000.npz", first)
-    found = compare(capsule(tmp_path / "recorded"), again, {})
+    found = compare(snapshot(tmp_path / "recorded"), again, {})
     assert found.difference == "the stage prompts: 2 rows recorded, 1 replayed"
 
 
-def test_rows_come_back_as_they_were_written_and_damage_is_told(tmp_path: Path) -> None:
+def test_rows_come_back_as_they_were_written_and_damage_is_reported(tmp_path: Path) -> None:
     written = columns_of_two_rows()
     write_rows(tmp_path / "rows.npz", written)
     found = read_rows(tmp_path / "rows.npz")
@@ -152,8 +171,8 @@ def test_rows_come_back_as_they_were_written_and_damage_is_told(tmp_path: Path) 
     for name, column in written.items():
         again = found[name]
         assert again.dtype == column.dtype
-        for ours, theirs in zip(again, column, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+        for ours, peer in zip(again, column, strict=True):
+            np.testing.assert_array_equal(ours, peer)
     content = (tmp_path / "rows.npz").read_bytes()
     (tmp_path / "rows.npz").write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=r"rows.npz cannot be read: .*Expected rows that write_rows wrote"):
@@ -163,8 +182,8 @@ def test_rows_come_back_as_they_were_written_and_damage_is_told(tmp_path: Path) 
         read_rows(tmp_path / "objects.npz")
 
 
-def test_without_a_capsule_the_logged_metrics_are_compared(tmp_path: Path) -> None:
-    found = compare(None, capsule(tmp_path / "replayed"), {"actor/grad_norm": 3.0, "time/step_s": 1.0})
+def test_without_a_step_snapshot_the_logged_metrics_are_compared(tmp_path: Path) -> None:
+    found = compare(None, snapshot(tmp_path / "replayed"), {"actor/grad_norm": 3.0, "time/step_s": 1.0})
     assert found.difference == "its metrics: actor/grad_norm is 3.0 recorded, 2.0 replayed"
     assert (found.num_rows, found.num_metrics) == (0, 1)
 
@@ -192,7 +211,7 @@ def test_a_finished_run_has_no_step_beyond_its_last(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_of_train_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is no run folder: .*config.yaml is missing"):
+    with pytest.raises(ValueError, match=r"is not a run folder: .*config.yaml is missing"):
         replay_plan(tmp_path, 1)
     with pytest.raises(ValueError, match="a run of supervised training"):
         replay_plan(run_folder(tmp_path / "run", first_line="# verl-like sft"), 1)
@@ -230,5 +249,5 @@ def test_a_run_that_began_from_anothers_checkpoint_is_replayed_from_there(tmp_pa
     write_manifest(other)
     run = run_folder(tmp_path / "run", resume=str(other))
     assert replay_plan(run, 6).start == other and replay_plan(run, 6).first == 5
-    with pytest.raises(ValueError, match=r"began at step 5, from .*Give a later one"):
+    with pytest.raises(ValueError, match=r"began at step 5, from .*Give a later step"):
         replay_plan(run, 3)

@@ -112,7 +112,7 @@ def test_the_picture_holds_score_validation_and_stages() -> None:
 VALIDATED = {**METRICS, "val/mean@4": 0.625, "time/validation_s": 1.01}
 
 
-def test_a_validation_is_told_beside_the_step_not_as_a_stage_of_it() -> None:
+def test_a_validation_is_reported_next_to_the_step_not_as_a_stage_of_it() -> None:
     tracker, out, _ = plain(total_steps=40)
     tracker.log(40, VALIDATED)
     stages = "step 0.42 s (rollout 0.20 update_actor 0.10 other 0.12)"
@@ -140,14 +140,14 @@ def test_the_picture_shows_nothing_of_an_earlier_step() -> None:
 
 
 def bar_and_legend(tracker: ConsoleTracker, width: int) -> tuple[str, list[str]]:
-    """The bar and the legend's lines of a picture without colour."""
+    """Return the bar and the lines of the legend of a picture without colour."""
     lines = [line.strip("│ ") for line in picture_of(tracker, width).splitlines()]
     at = next(i for i, line in enumerate(lines) if line.startswith("step "))
     return lines[at - 1], lines[at:-1]
 
 
 def test_the_bar_of_stages_is_the_step_and_a_stage_keeps_its_mark_and_colour() -> None:
-    def looks(tracker: ConsoleTracker) -> dict[str, tuple[str, str]]:
+    def checks(tracker: ConsoleTracker) -> dict[str, tuple[str, str]]:
         console = Console(file=io.StringIO(), width=100, force_terminal=True)
         pieces = list(console.render(tracker.picture(), console.options))
         marks = [(a, b.text) for a, b in pairwise(pieces) if "reverse" in str(a.style) and a.text[0] == " "]
@@ -155,9 +155,9 @@ def test_the_bar_of_stages_is_the_step_and_a_stage_keeps_its_mark_and_colour() -
 
     tracker, _, _ = plain(total_steps=40)
     tracker.log(1, {"time/values_s": 0.1, **VALIDATED})
-    before = looks(tracker)
+    before = checks(tracker)
     tracker.log(2, METRICS)
-    after = looks(tracker)
+    after = checks(tracker)
     assert len(bar_and_legend(tracker, 100)[0]) == 80
     assert "values" in before and "values" not in after
     assert list(after) == ["rollout", "update_actor", "other"]
@@ -181,7 +181,7 @@ def test_without_colour_each_stage_has_its_own_mark_and_the_legend_breaks_betwee
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_picture_leaves_room_for_what_a_terminal_echoes(width: int) -> None:
+def test_the_picture_leaves_space_for_what_a_terminal_echoes(width: int) -> None:
     tracker, _, _ = plain()
     tracker.log(1, METRICS)
     # A wrapped ^C^C would move the cursor to another line than the one that is redrawn from.
@@ -234,8 +234,9 @@ def test_sparkline_rises_with_its_values_and_leaves_out_nan() -> None:
     assert sparkline([], width=5) == ""
 
 
+@pytest.mark.processes
 def test_in_a_pipe_each_line_that_a_command_prints_is_written_at_once() -> None:
-    """So it comes in order with the log's lines, which go to standard error."""
+    """So its lines keep their position among the log's, which go to standard error."""
     code = (
         "import sys, verl_like.cli as cli; recipe = 'recipes/arithmetic/grpo.yaml'; "
         "cli.main(['config', '--diff', recipe, recipe]); print(sys.stdout.line_buffering)"

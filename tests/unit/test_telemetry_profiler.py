@@ -48,7 +48,7 @@ def test_a_stage_that_fails_leaves_no_trace_and_its_own_error(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["worker_rank_0.sync-2.json.gz"]
 
 
-def test_a_trace_that_cannot_be_written_is_told_and_ends_nothing(
+def test_a_trace_that_cannot_be_written_is_reported_and_ends_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")

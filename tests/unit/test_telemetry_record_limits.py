@@ -127,7 +127,7 @@ def test_without_a_limit_everything_stays(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "trace.json").read_text())) == 101
 
 
-def test_kept_capsules_are_the_first_and_the_newest_steps_that_went_wrong(tmp_path: Path) -> None:
+def test_kept_step_snapshots_are_the_first_and_the_newest_steps_that_went_wrong(tmp_path: Path) -> None:
     taker = StepSnapshots(tmp_path, 2, cast(RowWriter, None))  # which write rows, of which there are none here
     for step in range(1, 31):
         taker.begin(step, steering={"kl_coef": 0.1}, version=step - 1, loader={})
@@ -136,8 +136,8 @@ def test_kept_capsules_are_the_first_and_the_newest_steps_that_went_wrong(tmp_pa
     assert len(kept) == MAX_KEPT and kept[:4] == [3, 4, 5, 6] and kept[-4:] == [27, 28, 29, 30]
 
 
-def test_large_kept_capsules_are_fewer_but_the_first_and_the_newest_stay(tmp_path: Path) -> None:
-    taker = StepSnapshots(tmp_path, 2, cast(RowWriter, None), limits_of(50 * KIB, record_limits.CAPSULES))
+def test_large_kept_step_snapshots_are_fewer_but_the_first_and_the_newest_stay(tmp_path: Path) -> None:
+    taker = StepSnapshots(tmp_path, 2, cast(RowWriter, None), limits_of(50 * KIB, record_limits.SNAPSHOTS))
     for step in range(1, 9):
         taker.begin(step, steering={"kl_coef": 0.1}, version=step - 1, loader={})
         (tmp_path / f"step_{step}" / "rows_000000.npz").write_bytes(b"x" * 15 * KIB)
@@ -172,8 +172,8 @@ def test_failed_samples_stay_within_their_limit_and_the_newest_are_there(tmp_pat
 
 
 def test_by_default_ten_thousand_steps_of_sixty_four_ranks_stay_below_two_gigabytes() -> None:
-    """The limits, and what has none, by the bytes that a step of such a run writes: 4.5 kB of metrics twice over."""
+    """The limits, and the records without one, for the bytes of a step of such a run: twice 4.5 kB of metrics."""
     limits = RecordLimits(Config().trainer.max_records_gib)
-    limited = limits.samples + limits.ledger + limits.trace + limits.capsules + limits.failures
+    limited = limits.samples + limits.ledger + limits.trace + limits.snapshots + limits.failures
     assert limited == pytest.approx(Config().trainer.max_records_gib * 2**30)
     assert limited + 10_000 * 2 * 4500 < 2e9

@@ -124,7 +124,7 @@ def test_a_supervised_run_draws_its_loss(tmp_path: Path) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are saved from now on."""
+    """Return a list that receives the figures saved from now on."""
     figures: list[Figure] = []
     save = Figure.savefig
 

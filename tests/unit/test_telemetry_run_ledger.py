@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from verl_like.telemetry.ledger import LEDGER, Span, stage, waiting
+from verl_like.context import current
+from verl_like.telemetry.ledger import Ledger, Span, stage, waiting
 from verl_like.telemetry.process_usage import ProcessReport, Reporter
 from verl_like.telemetry.run_ledger import RunLedger, slowest
 
@@ -51,11 +52,11 @@ def test_a_report_books_every_second_to_one_stage_and_begins_where_the_last_one_
 
 
 def test_two_readers_of_a_ledger_do_not_take_from_each_other() -> None:
-    LEDGER.take()
+    current(Ledger).take()
     reporter = Reporter()
     with stage("sync"):
         time.sleep(0.02)
-    assert LEDGER.take()["sync"] >= 0.02
+    assert current(Ledger).take()["sync"] >= 0.02
     assert reporter.take().seconds["sync"] >= 0.02
 
 
@@ -123,7 +124,7 @@ def test_visits_are_kept_in_bounds() -> None:
     assert len(reporter.take().spans) == 2000
 
 
-def test_what_was_planned_stands_beside_what_was_measured(tmp_path: Path) -> None:
+def test_planned_memory_is_reported_next_to_measured_memory(tmp_path: Path) -> None:
     books = RunLedger(tmp_path, planned_bytes=1.25 * 2**30)
     on_cpu = books.add(1, [report("worker rank 0", {"rollout": 2.0})])
     assert on_cpu["memory/planned_gib"] == 1.75, "above the libraries"
@@ -137,10 +138,10 @@ def test_what_was_planned_stands_beside_what_was_measured(tmp_path: Path) -> Non
 def test_what_workers_count_is_added_up_and_peaks_are_the_largest(tmp_path: Path) -> None:
     reporter = Reporter()
     reporter.take()
-    LEDGER.count("tokens/values", 3)
-    LEDGER.count("tokens/values", 4)
-    LEDGER.peak("rollout/running_max", 5)
-    LEDGER.peak("rollout/running_max", 2)
+    current(Ledger).count("tokens/values", 3)
+    current(Ledger).count("tokens/values", 4)
+    current(Ledger).peak("rollout/running_max", 5)
+    current(Ledger).peak("rollout/running_max", 2)
     one = replace(reporter.take(), who="worker rank 0")
     other = replace(one, who="worker rank 1", counts={"tokens/values": 10.0}, peaks={"rollout/running_max": 6.0})
     found = RunLedger(tmp_path).add(1, [one, other])

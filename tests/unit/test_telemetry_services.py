@@ -1,6 +1,6 @@
-"""Tracking services: what they are told, how a run goes on in them, and that none of them stops or delays a run.
+"""Tracking services: their reports, the continuation of a run in them, and that none of them stops or delays a run.
 
-The real packages are in no lock; where one is installed its test runs, and is left out with a reason elsewhere.
+The real packages are in no lock; a test of one that is not installed is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from verl_like.call_threads import THREADS
+from verl_like.call_threads import CallThreads
 from verl_like.checks.rules import LOGGERS
 from verl_like.checks.rules import SERVICES as CHECKED
 from verl_like.config.schema import Config, TrainerConfig
+from verl_like.context import current
 from verl_like.telemetry import background_tracker, loggers
 from verl_like.telemetry.background_tracker import BackgroundTracker
 from verl_like.telemetry.loggers import NAMES, trackers
@@ -33,7 +34,7 @@ def config_with(*names: str) -> Config:
 
 
 class Recorder:
-    """A service that takes reports; it fails or waits where it is told to."""
+    """A service that takes reports; it fails or waits where a test says so."""
 
     def __init__(self, *, refuses: int = 0, waits_for: threading.Event | None = None) -> None:
         self.taken: list[tuple[int, dict[str, float]]] = []
@@ -61,7 +62,7 @@ def opened(recorders: list[Recorder], **settings: Any) -> Recorder:
     return recorders[-1]
 
 
-def test_a_service_gets_every_report_in_order_on_one_thread_that_is_not_the_runs() -> None:
+def test_a_service_gets_every_report_in_sequence_on_one_thread_that_is_not_the_runs() -> None:
     recorders: list[Recorder] = []
     tracker = BackgroundTracker("service", lambda: opened(recorders))
     tracker.truncate_after(0)
@@ -77,7 +78,7 @@ def test_a_service_gets_every_report_in_order_on_one_thread_that_is_not_the_runs
     assert len(service.threads) == 1 and threading.get_ident() not in service.threads
 
 
-def test_what_a_service_refuses_is_told_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_that_a_service_refuses_are_reported_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     recorders: list[Recorder] = []
     tracker = BackgroundTracker("service", lambda: opened(recorders, refuses=3))
     for step in range(1, 6):
@@ -85,17 +86,17 @@ def test_what_a_service_refuses_is_told_once_and_counted(caplog: pytest.LogCaptu
     tracker.close()
     assert [step for step, _ in recorders[0].taken] == [4, 5] and recorders[0].is_closed
     assert caplog.text.count("no route to the service") == 1
-    assert "service did not take 3 reports; the run's own files have them" in caplog.text
+    assert "service did not take 3 reports; the run's files contain them" in caplog.text
 
 
-def test_a_service_that_cannot_be_opened_is_told_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_service_that_cannot_be_opened_is_reported_and_the_run_continues(caplog: pytest.LogCaptureFixture) -> None:
     def refuse() -> Recorder:
         raise SystemExit("no API key")  # as swanlab leaves
 
     tracker = BackgroundTracker("service", refuse)
     tracker.log(1, {})
     tracker.close()
-    assert "service could not be opened, and the run goes on: SystemExit: no API key" in caplog.text
+    assert "service could not be opened, and the run continues: SystemExit: no API key" in caplog.text
     assert "service did not take 1 reports" in caplog.text
 
 
@@ -115,19 +116,19 @@ def test_neither_start_nor_step_nor_end_waits_for_a_service_that_hangs(
         tracker.log(step, {})
     tracker.close()
     took_s = time.monotonic() - started
-    hanging = THREADS.abandoned()  # so that the command does not wait for its libraries' exit handlers
+    hanging = current(CallThreads).abandoned()  # so that the command does not wait for its libraries' exit handlers
     answer.set()
     assert took_s < 5 and hanging == ["tracker service"]
     deadline = time.monotonic() + 20
-    while THREADS.abandoned():  # once the service answers, its thread takes what is left and ends
+    while current(CallThreads).abandoned():  # once the service answers, its thread takes what is left and ends
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert "service has not answered within 0.1 s" in caplog.text
-    assert "service is 10 reports behind" in caplog.text
+    assert "service has 10 reports queued" in caplog.text
     assert "service has not taken 15 reports within 0.1 s of the end" in caplog.text
 
 
-def test_a_service_that_is_behind_at_the_end_and_catches_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_is_late_at_the_end_and_catches_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_tracker, "MAX_WAITING", 10)
     recorders: list[Recorder] = []
     answer = threading.Event()
@@ -141,7 +142,7 @@ def test_a_service_that_is_behind_at_the_end_and_catches_up_is_closed(monkeypatc
         tracker.log(step, {})
     threading.Timer(0.2, answer.set).start()
     tracker.close()
-    assert len(recorders[0].taken) == 10 and recorders[0].is_closed and THREADS.abandoned() == []
+    assert len(recorders[0].taken) == 10 and recorders[0].is_closed and current(CallThreads).abandoned() == []
 
 
 def test_the_rules_the_table_and_the_extras_name_the_same_services() -> None:
@@ -202,9 +203,7 @@ class FakeService:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_continued_run_goes_on_in_the_same_service_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_continued_run_uses_the_same_service_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = FakeService()
     monkeypatch.setattr(loggers, "package", lambda package: service)
     for step in (1, 2):
@@ -267,7 +266,7 @@ def test_the_real_package_keeps_what_a_run_and_its_continuation_report(name: str
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(filter(None, sys.path)), **places}
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert found.returncode == 0, found.stderr
-    assert "the run goes on" not in found.stderr and "did not take" not in found.stderr, found.stderr
+    assert "the run continues" not in found.stderr and "did not take" not in found.stderr, found.stderr
     if name == "trackio":
         assert found.stdout.splitlines()[-1] == "[(1, 0.5), (2, 1.0)]"
     else:

@@ -13,6 +13,8 @@ import pytest
 from verl_like.call_threads import BLOCKED_SIGNALS, CallThreads
 from verl_like.telemetry import stacks
 
+pytestmark = pytest.mark.processes
+
 BUSY = """
 import sys, threading
 from verl_like.telemetry import stacks
@@ -71,14 +73,14 @@ def test_the_stacks_of_all_threads_are_printed(busy: subprocess.Popen[str], tmp_
     busy.send_signal(signal.SIGUSR1)
     until_printed(tmp_path)
     assert ended(busy) == 0
-    said = printed(tmp_path)
-    assert f"stacks of process {busy.pid} at 20" in said
+    message = printed(tmp_path)
+    assert f"stacks of process {busy.pid} at 20" in message
     for name, function in (("spin", "in spin"), ("waiting", "in waiting"), ("MainThread", "in <module>")):
-        assert f"thread {name}:\n" in said and function in said
+        assert f"thread {name}:\n" in message and function in message
 
 
-def test_a_thousand_signals_harm_nobody(busy: subprocess.Popen[str], tmp_path: Path) -> None:
-    """A look at a process must not end it."""
+def test_a_thousand_signals_end_no_process(busy: subprocess.Popen[str], tmp_path: Path) -> None:
+    """A request for stacks must not end the process."""
     for _ in range(1000):
         busy.send_signal(signal.SIGUSR1)
         time.sleep(0.002)
@@ -146,12 +148,12 @@ sys.stdin.read()
 
 
 def test_the_command_survives_the_signal_from_its_first_lines_on() -> None:
-    """It is sent while the command line is still being imported, and again under ``ends_in_order``."""
+    """It is sent while the command line is still being imported, and again under ``ends_cleanly``."""
     code = """
 import builtins, os, signal, sys, time
 import verl_like.cli
 from verl_like.__main__ import main
-from verl_like.runs.signals import ends_in_order
+from verl_like.runs.signals import ends_cleanly
 imported = builtins.__import__
 
 def importing(name, *rest):
@@ -160,7 +162,7 @@ def importing(name, *rest):
     return imported(name, *rest)
 
 def command():
-    with ends_in_order(60, lambda: ""):
+    with ends_cleanly(60, lambda: ""):
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGUSR1)
@@ -177,13 +179,13 @@ sys.exit(main())
 def test_a_script_that_calls_a_run_survives_it_too_and_has_its_own_handler_back() -> None:
     code = """
 import os, signal, time
-from verl_like.runs.signals import ends_in_order
-with ends_in_order(60, lambda: ""):
+from verl_like.runs.signals import ends_cleanly
+with ends_cleanly(60, lambda: ""):
     os.kill(os.getpid(), signal.SIGUSR1)
     time.sleep(0.3)
 assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 signal.signal(signal.SIGUSR1, lambda *_: print("the script's own"))
-with ends_in_order(60, lambda: ""):
+with ends_cleanly(60, lambda: ""):
     os.kill(os.getpid(), signal.SIGUSR1)
     time.sleep(0.1)
 """

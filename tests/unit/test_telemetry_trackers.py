@@ -38,7 +38,7 @@ def test_a_second_process_appends(tmp_path: Path) -> None:
     assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
 
 
-def test_resume_drops_later_lines_and_goes_on(tmp_path: Path) -> None:
+def test_resume_drops_later_lines_and_continues(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     first = JsonlTracker(path)
     for step in range(6):
@@ -110,7 +110,7 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
-def test_tensorboard_holds_the_scalars_while_the_run_goes_on(tmp_path: Path) -> None:
+def test_tensorboard_holds_the_scalars_while_the_run_continues(tmp_path: Path) -> None:
     tracker = TensorboardTracker(tmp_path)
     tracker.log(1, {"reward/score_mean": 0.25})
     tracker.log(2, {"reward/score_mean": 0.5})
@@ -165,6 +165,31 @@ def test_a_samples_file_is_shown_by_its_first_rows_with_long_texts_cut(tmp_path:
     assert len(found) == MAX_ROWS and set(found[0]) == {"prompt", "response", "ground_truth", "score"}
     assert found[0]["prompt"] == "p" * MAX_CHARS + " ... (7 more characters)"
     assert (found[0]["ground_truth"], found[0]["score"]) == ('{"a": 1}', None)
+
+
+def test_an_episode_is_shown_turn_by_turn(tmp_path: Path) -> None:
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    completion = [
+        {"role": "assistant", "reasoning_content": "hm", "content": "let me see", "tool_calls": [call]},
+        {"role": "tool", "content": "3"},
+        {"role": "assistant", "content": ""},
+    ]
+    sample = {
+        "prompt": "<user>1+2",
+        "response": "<all the text>",
+        "episode": {"prompt": [{"role": "user", "content": "1+2"}], "completion": completion},
+        "environment_status": "ok",
+        "num_turns": 2,
+    }
+    (path := tmp_path / "step_1.jsonl").write_text(json.dumps(sample) + "\n")
+    [row] = shown_rows(path)
+    assert row == {
+        "prompt": "user: 1+2",
+        "response": 'assistant (reasoning): hm\nassistant: let me see\nassistant (call): add({"a": 1})\n'
+        "tool: 3\nassistant: ",
+        "environment_status": "ok",
+        "num_turns": 2,
+    }
 
 
 def test_half_a_character_is_shown_and_ends_no_run(tmp_path: Path) -> None:

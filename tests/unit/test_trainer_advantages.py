@@ -50,19 +50,19 @@ def facts_of(group_ids: list[int], rewards: list[float], **more: Any) -> RowRewa
 def stage(
     config: AlgorithmConfig, rows: Rows, facts: RowRewards, *, kl_coef: float | None = None
 ) -> tuple[AdvantageReport, DataProto]:
-    """What the stage returns; the KL coefficient is the configuration's unless a controller moved it."""
+    """Run the stage; the KL coefficient is the configuration's unless a controller changed it."""
     return AdvantageRole(config, 1.0).advantages(rows, facts, kl_coef=config.kl_coef if kl_coef is None else kl_coef)  # type: ignore[arg-type]
 
 
 def run(
     config: AlgorithmConfig, rows: Rows, group_ids: list[int], rewards: list[float]
 ) -> tuple[dict[str, float], list[list[float]]]:
-    """The metrics, and the advantages of each row."""
+    """Return the metrics and the advantages of each row."""
     report, table = stage(config, rows, facts_of(group_ids, rewards))
     return report.metrics, [row.tolist() for row in table.ragged("advantages")]
 
 
-def test_rows_are_told_by_mean_least_and_largest_over_the_tokens_that_the_policy_chose() -> None:
+def test_rows_are_reported_by_mean_minimum_and_maximum_over_sampled_tokens() -> None:
     """Of a tool's token nothing counts, a row without tokens of the policy has nothing, and neighbours stay apart."""
     mask = Ragged.from_rows([[1, 0, 1], [], [0, 0], [1], [1, 1]], "bool")
     mean, least, largest = row_statistics(np.array([1, 99, -2, 5, 5, 3, -1, 0], np.float32), mask)
@@ -211,7 +211,7 @@ def test_the_penalty_weighs_what_the_controller_says_and_not_what_the_run_began_
     assert table.ragged("advantages").values == pytest.approx([-0.1, 0.1])
 
 
-# --- what only some estimators are told
+# --- inputs of only some estimators
 
 
 def test_remax_compares_each_response_with_its_prompts_greedy_one() -> None:
@@ -282,7 +282,7 @@ def test_covariances_are_ranked_among_the_valid_tokens_of_each_mini_batch(monkey
     assert found.dtype == np.float32
 
 
-def test_a_function_of_ones_own_gets_padded_tensors_and_its_numbers_return_packed(tmp_path: Path) -> None:
+def test_a_custom_function_gets_padded_tensors_and_its_numbers_return_packed(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from verl_like.algorithms.types import Advantages\n"
         "def places(inputs, config):\n"
@@ -319,9 +319,7 @@ def test_the_report_says_which_rows_have_any_advantage() -> None:
 
 
 def test_one_token_with_an_advantage_is_enough() -> None:
-    """k1 is 0 but for one token: its penalty is the only thing that tells the responses apart, and only up to that
-    token.
-    """
+    """k1 is 0 except for one token: only its penalty distinguishes the responses, and only up to that token."""
     config = AlgorithmConfig(adv_estimator="reinforce", kl_coef=0.1, kl_type="k1")
     rows = rows_of(
         [[1, 1, 1], [1, 1]],

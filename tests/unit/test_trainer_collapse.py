@@ -75,7 +75,7 @@ def test_a_run_that_does_not_collapse_is_left_alone(steps: Steps, caplog: pytest
     assert warnings_of(steps, caplog) == []
 
 
-def test_a_run_that_goes_on_remembers_what_it_had_and_does_not_repeat_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_continued_run_remembers_its_values_and_does_not_repeat_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     before = noisy([*RISING, *[0.1] * 50])
     series = {name: {step: metrics(score, 0.5)[name] for step, score in enumerate(before, 1)} for name in metrics(0, 0)}
     watch = CollapseWatch()

@@ -1,4 +1,4 @@
-"""An error that nobody foresaw ends in one line, and the whole of it lies in the run folder."""
+"""An unexpected error ends in one line, and its full traceback is in the run folder."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from verl_like import cli
 from verl_like.imports import importing
-from verl_like.runs.crash import innermost, told
+from verl_like.runs.crash import crash_report, innermost
 
 
 def raised(error: BaseException, *causes: BaseException) -> BaseException:
-    """The error as it arrives: raised because of the next, and that because of the one after."""
+    """Return the first error, raised from the second, which was raised from the third, and so on."""
     try:
         if not causes:
             raise error
@@ -28,10 +28,12 @@ def raised(error: BaseException, *causes: BaseException) -> BaseException:
         return arrived
 
 
-def test_the_innermost_cause_is_told_with_the_file_of_the_traceback(tmp_path: Path) -> None:
-    line = told(raised(RuntimeError("outer"), KeyError("middle"), AttributeError("inner\nsecond line")), tmp_path)
+def test_the_innermost_cause_is_reported_with_the_file_of_the_traceback(tmp_path: Path) -> None:
+    line = crash_report(
+        raised(RuntimeError("outer"), KeyError("middle"), AttributeError("inner\nsecond line")), tmp_path
+    )
     [file] = (tmp_path / "crashes").iterdir()
-    assert line.startswith(f"AttributeError: inner. {file} has the whole traceback. That is a mistake of the program")
+    assert line.startswith(f"AttributeError: inner. {file} contains the traceback. This is a bug in verl-like")
     assert "\n" not in line
     assert all(part in file.read_text() for part in ("outer", "middle", "inner\nsecond line", "Traceback"))
 
@@ -47,12 +49,12 @@ def test_what_was_raised_while_another_was_handled_is_not_the_first() -> None:
 def test_errors_that_name_each_other_end(tmp_path: Path) -> None:
     a, b = RuntimeError("a"), RuntimeError("b")
     a.__cause__, b.__cause__ = b, a
-    assert "RuntimeError" in told(a, tmp_path)
+    assert "RuntimeError" in crash_report(a, tmp_path)
 
 
-def test_a_checkpoint_error_tells_what_happened_on_the_rank(tmp_path: Path) -> None:
+def test_a_checkpoint_error_says_what_happened_on_the_rank(tmp_path: Path) -> None:
     inner = RuntimeError("PytorchStreamWriter failed")
-    line = told(raised(CheckpointException("write", {1: (inner, None)})), tmp_path)
+    line = crash_report(raised(CheckpointException("write", {1: (inner, None)})), tmp_path)
     assert line.startswith("RuntimeError: PytorchStreamWriter failed. ")
 
 
@@ -65,15 +67,15 @@ def test_a_checkpoint_error_tells_what_happened_on_the_rank(tmp_path: Path) -> N
         ),
         (OSError(errno.EROFS, "Read-only file system"), ("cannot be written: Read-only file system", "writable")),
         (OutOfMemoryError("Task was killed due to the node running low on memory."), ("Lower the batch",)),
-        (ActorDiedError(), ("the same command goes on from the last checkpoint",)),
+        (ActorDiedError(), ("the same command continues from the last checkpoint",)),
         (MemoryError(), ("MemoryError.", "Lower the batch")),
-        (ConnectionResetError(104, "Connection reset by peer"), ("goes on from the last checkpoint",)),
+        (ConnectionResetError(104, "Connection reset by peer"), ("continues from the last checkpoint",)),
     ],
 )
-def test_what_helps_is_said(error: BaseException, parts: tuple[str, ...], tmp_path: Path) -> None:
-    line = told(raised(RuntimeError("outer"), error), tmp_path)
+def test_remedies_are_printed(error: BaseException, parts: tuple[str, ...], tmp_path: Path) -> None:
+    line = crash_report(raised(RuntimeError("outer"), error), tmp_path)
     assert all(part in line for part in parts), line
-    assert "mistake of the program" not in line
+    assert "bug in verl-like" not in line
 
 
 def test_a_package_of_another_build_sends_to_the_doctor(tmp_path: Path) -> None:
@@ -83,35 +85,35 @@ def test_a_package_of_another_build_sends_to_the_doctor(tmp_path: Path) -> None:
         with importing():
             runpy.run_path(str(tmp_path / "odd_build.py"))
 
-    with pytest.raises(ImportError, match=r"loaded: RuntimeError: operator .* Ask `verl-like doctor`") as found:
+    with pytest.raises(ImportError, match=r"loaded: RuntimeError: operator .* Run `verl-like doctor`") as found:
         imported()
-    line = told(found.value, tmp_path)
+    line = crash_report(found.value, tmp_path)
     assert line.startswith("RuntimeError: operator odd_build::nms does not exist. ")
-    assert line.endswith("A package cannot be loaded: `verl-like doctor` says what mends it.")
+    assert line.endswith("A package cannot be loaded; `verl-like doctor` prints the remedy.")
 
 
 def test_rays_own_wrapping_is_taken_off(tmp_path: Path) -> None:
     inner = ZeroDivisionError("division by zero")
-    line = told(RayTaskError("score", "Traceback ...", inner), tmp_path)
+    line = crash_report(RayTaskError("score", "Traceback ...", inner), tmp_path)
     assert line.startswith("ZeroDivisionError: division by zero. ")
 
 
 def test_where_nothing_can_be_written_the_traceback_is_shown(tmp_path: Path) -> None:
     (tmp_path / "crashes").write_text("a file")
-    assert "Traceback (most recent call last)" in told(raised(RuntimeError("x")), tmp_path)
+    assert "Traceback (most recent call last)" in crash_report(raised(RuntimeError("x")), tmp_path)
 
 
 def test_a_command_ends_with_1_and_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(command: str, composed: object) -> str:
+    def broken(command: str, composed: object, row: int) -> str:
         raise CheckpointException("read", {0: (RuntimeError("not a zip archive"), None)})
 
     monkeypatch.setattr(cli, "_job", broken)
     monkeypatch.setattr(cli, "_checked", lambda arguments: (cli_composed(tmp_path), []))
     assert cli.main(["train"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("error: RuntimeError: not a zip archive. ") and said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith("error: RuntimeError: not a zip archive. ") and message.count("\n") == 1
 
 
 def cli_composed(out: Path) -> object:

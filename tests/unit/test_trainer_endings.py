@@ -1,4 +1,4 @@
-"""A run that is finished is known by its folder alone; where things lie is told as paths to type."""
+"""A finished run is recognised by its folder alone; locations are printed as paths that can be typed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verl_like.checks.manifest import write_manifest
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.status import finished_at_once, finished_step, nothing_to_do, what_lies_where
+from verl_like.runs.status import finished_at_once, finished_step, nothing_to_do, outputs_of
 
 
 @pytest.fixture
@@ -85,20 +85,21 @@ def test_a_run_that_was_stopped_before_its_summary_and_curves_were_written_is_no
 )
 def test_the_sentence_names_what_would_continue_it(folder: RunFolder, words: list[str], longer: str) -> None:
     assert nothing_to_do(compose(None, words).config, folder, 6) == (
-        f"out/run is finished: step 6 was its last. To go on, set {longer}; for a new run, set trainer.experiment_name."
+        f"out/run is finished: step 6 was the last. To continue it, set {longer}; for a new run, set another "
+        "trainer.experiment_name."
     )
 
 
 def test_what_is_there_is_listed_and_nothing_else(folder: RunFolder) -> None:
     folder.curves.unlink()
-    assert what_lies_where(folder).splitlines() == ["model       out/run/model", "checkpoints out/run/checkpoints"]
+    assert outputs_of(folder).splitlines() == ["model       out/run/model", "checkpoints out/run/checkpoints"]
     folder.curves.write_bytes(b"")
     (folder.samples / "step_1.jsonl").write_text("")
-    assert what_lies_where(folder).splitlines()[2:] == ["curves      out/run/curves.png", "samples     out/run/samples"]
+    assert outputs_of(folder).splitlines()[2:] == ["curves      out/run/curves.png", "samples     out/run/samples"]
 
 
 def recorded(run: RunFolder, *words: str) -> tuple[Config, str]:
-    """The configuration of the run with these words, claimed by the run as it is without them."""
+    """Return the configuration with these words, for a folder claimed by the run without them."""
     own = ["trainer.output_dir=out", "trainer.experiment_name=run"]
     run.claim(compose(None, own).yaml(), job="train")
     composed = compose(None, [*own, *words])
@@ -106,13 +107,13 @@ def recorded(run: RunFolder, *words: str) -> tuple[Config, str]:
 
 
 def test_a_finished_run_is_known_without_its_data_where_its_steps_are_a_number(folder: RunFolder) -> None:
-    said = finished_at_once(*recorded(folder, "trainer.total_training_steps=6"), job="train")
-    assert said is not None and said.startswith("out/run is finished: step 6")
+    message = finished_at_once(*recorded(folder, "trainer.total_training_steps=6"), job="train")
+    assert message is not None and message.startswith("out/run is finished: step 6")
     for words in ("trainer.total_epochs=1", "trainer.total_training_steps=7"):
         assert finished_at_once(*recorded(folder, words), job="train") is None
 
 
-def test_the_finished_run_of_somebody_else_is_refused(folder: RunFolder) -> None:
+def test_the_finished_folder_of_another_run_is_refused(folder: RunFolder) -> None:
     with pytest.raises(ValueError, match=r"is the folder of another run; it differs in rollout\.n"):
         finished_at_once(*recorded(folder, "trainer.total_training_steps=6", "rollout.n=3"), job="train")
     with pytest.raises(ValueError, match=r"verl-like train there, verl-like sft here"):

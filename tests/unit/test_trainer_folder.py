@@ -34,7 +34,7 @@ def test_a_checkpoint_holds_actor_critic_and_state(checkpoints: Checkpoints) -> 
     assert load_state(path) == {"job": "train", "step": 3}
 
 
-def test_the_newest_are_kept_and_the_best_besides(checkpoints: Checkpoints) -> None:
+def test_the_newest_are_kept_and_the_best_in_addition(checkpoints: Checkpoints) -> None:
     for step in (1, 2, 3, 10):
         save(checkpoints, step, is_best=step == 1)
     assert names(checkpoints) == ["best", "step_1", "step_10", "step_3"]
@@ -53,10 +53,10 @@ def test_a_failed_save_publishes_nothing_and_keeps_the_old_one(checkpoints: Chec
     assert checkpoints.steps() == [1]
     assert (checkpoints.path(1) / "actor/weights").read_text() == "actor"
     save(checkpoints, 2)
-    assert names(checkpoints) == ["step_1", "step_2"], "half a checkpoint takes no room"
+    assert names(checkpoints) == ["step_1", "step_2"], "a partial checkpoint takes no space"
 
 
-def test_a_damaged_checkpoint_that_was_passed_over_displaces_no_whole_one(tmp_path: Path) -> None:
+def test_a_skipped_damaged_checkpoint_displaces_no_complete_one(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", max_checkpoints=1)
     save(checkpoints, 4)
     (checkpoints.path(4) / "trainer.json").unlink()
@@ -111,7 +111,7 @@ def test_a_relative_path_to_a_checkpoint_becomes_absolute(
 ) -> None:
     save(checkpoints, 2)
     monkeypatch.chdir(checkpoints.folder)
-    assert checkpoints.find("step_2") == checkpoints.path(2), "workers read it from directories of their own"
+    assert checkpoints.find("step_2") == checkpoints.path(2), "workers read it from their own directories"
 
 
 def test_a_path_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_fresh_folder_records_command_and_configuration(tmp_path: Path) -> Non
     assert compose(str(folder.config), []).config.rollout.n == 4, "a recorded configuration is a recipe"
 
 
-def test_the_same_run_may_come_again_with_other_trainer_and_cluster_settings(tmp_path: Path) -> None:
+def test_the_same_run_may_continue_with_other_trainer_and_cluster_settings(tmp_path: Path) -> None:
     used(claim(tmp_path))
     folder = claim(tmp_path, "trainer.total_training_steps=7", "cluster.workers_per_node=1")
     assert compose(str(folder.config), []).config.trainer.total_training_steps == 7
@@ -214,7 +214,7 @@ def test_the_folder_of_another_run_is_refused_and_left_alone(
 
 def test_a_used_folder_is_refused_under_resume_never(tmp_path: Path) -> None:
     used(claim(tmp_path))
-    with pytest.raises(ValueError, match=r"holds a run already and trainer\.resume=never"):
+    with pytest.raises(ValueError, match=r"already holds a run, and trainer\.resume=never"):
         claim(tmp_path, resume="never")
 
 
@@ -224,7 +224,7 @@ def test_a_folder_of_unknown_origin_is_refused(tmp_path: Path, content: str | No
     if content is not None:
         (tmp_path / "run/config.yaml").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(
-        ValueError, match=r"config\.yaml is (missing|damaged .*), so it is not known which run's"
+        ValueError, match=r"config\.yaml is (missing|damaged .*), so the run of this folder is unknown"
     ) as found:
         claim(tmp_path)
     assert "Put a copy of the file there" in str(found.value) and "delete" not in str(found.value)
@@ -239,7 +239,7 @@ def test_a_run_that_never_got_anywhere_does_not_hold_its_folder(tmp_path: Path) 
 def test_a_configuration_file_of_another_program_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("server: {port: 80}\n")
-    with pytest.raises(ValueError, match=r"run/config.yaml was written by no run, and would be replaced. Choose an"):
+    with pytest.raises(ValueError, match=r"run/config.yaml was not written by a run, and would be replaced. Choose an"):
         claim(tmp_path)
     assert (tmp_path / "run/config.yaml").read_text() == "server: {port: 80}\n"
 
@@ -256,12 +256,14 @@ def test_an_export_replaces_nothing_but_a_model_and_that_only_where_it_is_asked_
     out.mkdir()
     assert place() == out, "an empty one"
     (out / "config.json").touch()
-    with pytest.raises(ValueError, match=r"out holds config.json, which would be replaced. .* add --replace."):
+    with pytest.raises(ValueError, match=r"out contains config.json, which would be replaced. .* add --replace."):
         place()
     assert place(replaces=True) == out
     (out / "config.json").rename(out / "thesis.tex")
     for replaces in (False, True):
-        with pytest.raises(ValueError, match=r"out holds thesis.tex, which would be replaced. Name a new folder: the"):
+        with pytest.raises(
+            ValueError, match=r"out contains thesis.tex, which would be replaced. Name a new folder: the"
+        ):
             place(replaces=replaces)
 
 

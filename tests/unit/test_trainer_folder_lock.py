@@ -44,6 +44,7 @@ def take(folder: Path) -> None:
         pass
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("use", [take, refuse_held])
 def test_a_folder_in_use_is_refused_with_the_holders_name(use: Callable[[Path], None], tmp_path: Path) -> None:
     process = holder(tmp_path)
@@ -57,6 +58,7 @@ def test_a_folder_in_use_is_refused_with_the_holders_name(use: Callable[[Path], 
         process.wait()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_run_that_is_killed_leaves_the_folder_free(how: int, tmp_path: Path) -> None:
     process = holder(tmp_path)
@@ -81,7 +83,7 @@ def test_a_folder_that_is_not_there_is_free_and_is_not_made(tmp_path: Path) -> N
 
 
 def held_by(folder: Path, *, host: str, pid: int, silence_s: float = 0.0) -> None:
-    """What a run leaves in the folder while its lock, if it has one, does not reach us."""
+    """Write the lock file of a run whose lock, if it has one, is not visible here."""
     (folder / ".lock").write_text(json.dumps({"host": host, "pid": pid, "started": "2026-01-01 00:00:00"}))
     then = time.time() - silence_s
     os.utime(folder / ".lock", (then, then))
@@ -107,6 +109,7 @@ def test_the_heart_beats_while_the_folder_is_held(tmp_path: Path, monkeypatch: p
             time.sleep(0.02)
 
 
+@pytest.mark.processes
 def test_on_a_disk_without_locks_a_living_process_holds_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

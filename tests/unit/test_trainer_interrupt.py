@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from verl_like import cli
+from verl_like.context import current
 from verl_like.controller.errors import (
-    ANNOUNCE,
-    INTERRUPT,
+    Announcer,
+    Interrupt,
     Interrupted,
     OutOfGrace,
     RunError,
@@ -21,7 +22,7 @@ from verl_like.controller.errors import (
     WorkerError,
 )
 from verl_like.runs import signals
-from verl_like.runs.signals import SIGNALS, ends_in_order
+from verl_like.runs.signals import SIGNALS, ends_cleanly
 
 
 @pytest.fixture
@@ -38,52 +39,53 @@ def test_the_first_signal_asks_its_echo_is_passed_over_and_the_second_insists(
     signum: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
-    with ends_in_order(60, lambda: ""):
+    with ends_cleanly(60, lambda: ""):
         signal.raise_signal(signum)
         signal.raise_signal(signal.SIGTERM)
-        assert INTERRUPT.is_set()
+        assert current(Interrupt).is_set()
         monkeypatch.setattr(signals, "ECHO_S", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signum)
-    assert not INTERRUPT.is_set(), "the next command of this process must not find itself interrupted"
+    assert not current(Interrupt).is_set(), "the next command of this process must not find itself interrupted"
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
-def test_a_closed_terminal_does_not_end_a_run_that_was_told_not_to_care() -> None:
+def test_a_closed_terminal_does_not_end_a_run_that_was_set_to_ignore_it() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with ends_in_order(60, lambda: ""):
+        with ends_cleanly(60, lambda: ""):
             signal.raise_signal(signal.SIGHUP)
-            assert not INTERRUPT.is_set()
+            assert not current(Interrupt).is_set()
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_work_may_go_on_for_the_grace_less_what_the_teardown_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_may_continue_for_the_grace_less_what_the_teardown_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    INTERRUPT.set(work_s=45.0)
+    current(Interrupt).set(work_s=45.0)
     try:
         with pytest.raises(Interrupted, match="rollout"):
-            INTERRUPT.stop_before("rollout")
+            current(Interrupt).stop_before("rollout")
         now[0] += 44.9
-        INTERRUPT.stop_in("update")
+        current(Interrupt).stop_in("update")
         now[0] += 0.2
         with pytest.raises(OutOfGrace, match="its stage 'update' took longer than"):
-            INTERRUPT.stop_in("update")
+            current(Interrupt).stop_in("update")
     finally:
-        INTERRUPT.clear()
-    INTERRUPT.stop_before("rollout")
-    INTERRUPT.stop_in("update")
+        current(Interrupt).clear()
+    current(Interrupt).stop_before("rollout")
+    current(Interrupt).stop_in("update")
 
 
 def in_order(body: str, grace_s: float = 60.0) -> subprocess.Popen[str]:
-    """A process that does ``body`` under :func:`ends_in_order`, once it has said that it is ready."""
+    """A process that does ``body`` under :func:`ends_cleanly`, once it has said that it is ready."""
     code = f"""
 import os, signal, sys, time
-from verl_like.controller.errors import INTERRUPT
-from verl_like.runs.signals import ends_in_order
-with ends_in_order({grace_s}, lambda: "The last checkpoint is step_4."):
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt
+from verl_like.runs.signals import ends_cleanly
+with ends_cleanly({grace_s}, lambda: "The last checkpoint is step_4."):
     print("ready", flush=True)
     {body}
 """
@@ -94,20 +96,22 @@ with ends_in_order({grace_s}, lambda: "The last checkpoint is step_4."):
     return process
 
 
+@pytest.mark.processes
 def test_a_driver_that_hangs_is_ended_when_the_grace_is_over_and_names_the_last_checkpoint() -> None:
     process = in_order("import ctypes; [ctypes.CDLL(None).pause() for _ in range(9)]", grace_s=0.3)
     os.killpg(process.pid, signal.SIGTERM)
-    _, said = process.communicate(timeout=20)
+    _, message = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert said.endswith(
-        "error: the run was to end, but its stage 'start or end' took longer than trainer.grace_s allows. "
+    assert message.endswith(
+        "error: an end of the run was requested, but its stage 'start or end' took longer than trainer.grace_s allows. "
         "The last checkpoint is step_4.\n"
     )
 
 
+@pytest.mark.processes
 def test_a_reader_that_ctrl_c_ended_first_does_not_break_the_end() -> None:
     process = in_order(
-        "while not INTERRUPT.is_set(): time.sleep(0.01)\n    time.sleep(0.5)\n"
+        "while not current(Interrupt).is_set(): time.sleep(0.01)\n    time.sleep(0.5)\n"
         "    for _ in range(9): print('x' * 9999, flush=True); print('x', file=sys.stderr, flush=True)"
     )
     assert process.stdout is not None and process.stderr is not None
@@ -117,25 +121,25 @@ def test_a_reader_that_ctrl_c_ended_first_does_not_break_the_end() -> None:
     assert process.wait(timeout=20) == 0
 
 
-def test_an_error_is_told_before_what_follows_it_and_once(capsys: pytest.CaptureFixture[str]) -> None:
-    told_at: list[str] = []
+def test_an_error_is_reported_before_what_follows_it_and_once(capsys: pytest.CaptureFixture[str]) -> None:
+    reported_at: list[str] = []
 
     def job() -> int:
         try:
             raise WorkerError("rank 1 died")
         except WorkerError as error:
-            ANNOUNCE(error)
-            told_at.append(capsys.readouterr().err)
-            ANNOUNCE(RunError("an echo of it"))
+            current(Announcer).announce(error)
+            reported_at.append(capsys.readouterr().err)
+            current(Announcer).announce(RunError("an echo of it"))
             raise
 
     assert cli._run(job) == 1
-    assert told_at == ["error: rank 1 died\n"]
+    assert reported_at == ["error: rank 1 died\n"]
     assert capsys.readouterr().err == ""
 
 
 def test_without_a_command_an_error_that_ends_everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    ANNOUNCE(RunError("Ray's GCS has ended"))
+    current(Announcer).announce(RunError("Ray's GCS has ended"))
     assert caplog.messages == ["Ray's GCS has ended"]
 
 
@@ -168,6 +172,7 @@ def test_an_error_of_the_program_keeps_its_traceback() -> None:
         cli._run(job)
 
 
+@pytest.mark.processes
 def test_ctrl_c_while_the_command_is_still_imported_leaves_no_traceback() -> None:
     code = """
 import builtins, sys

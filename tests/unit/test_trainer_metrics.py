@@ -57,7 +57,7 @@ def test_the_fraction_of_filtered_groups_is_of_all_that_were_drawn() -> None:
     assert found["rollout/signal_frac"] == 0.25 and found["reward/score_std"] == 0.5
 
 
-def test_numbers_beside_the_score_are_averaged_over_the_rows_that_have_them() -> None:
+def test_numbers_in_addition_to_the_score_are_averaged_over_the_rows_that_have_them() -> None:
     metrics = StepMetrics()
     metrics.add({"perf/tokens": 1.0})
     metrics.add_rewards(
@@ -135,7 +135,7 @@ def test_rollout_facts_become_metrics_that_are_listed() -> None:
     assert not [name for name in found if not any(metric.matches(name) for metric in METRICS)]
 
 
-def test_an_updates_share_of_the_arithmetic_is_told_where_a_plan_has_one() -> None:
+def test_an_updates_mfu_is_reported_if_a_plan_has_one() -> None:
     given: list[dict[str, float]] = []
 
     def utilization(share: float | None) -> Any:

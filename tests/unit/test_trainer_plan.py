@@ -14,8 +14,8 @@ from verl_like.algorithms.roles import Needs, needs, update_columns
 from verl_like.config.schema import Config
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.ops.partition import imbalance, partition
-from verl_like.training.balance import MAX_IMBALANCE, Balance, Plan, by_rank, by_reader, plan
-from verl_like.workers.generator import sample_seed
+from verl_like.training.balance import MAX_IMBALANCE, Balance, RankRows, by_rank, by_reader, rank_rows
+from verl_like.workers.samples import sample_seed
 
 
 def facts_of(group_ids: list[int], response_tokens: list[int]) -> RemoteBatch:
@@ -30,13 +30,13 @@ def facts_of(group_ids: list[int], response_tokens: list[int]) -> RemoteBatch:
 
 def planned(
     batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int, by: str = "tokens", skips_zeros: bool = False
-) -> tuple[Plan, float]:
-    """The plan of an assignment made for these mini-batches, and how uneven it is."""
+) -> tuple[RankRows, float]:
+    """Return the plan of an assignment for these mini-batches, and its imbalance."""
     unevenness = Balance(mini_batch_prompts, ranks, by=by).assign(batch, skips_zeros=skips_zeros)
-    return plan(batch, mini_batch_prompts=mini_batch_prompts, ranks=ranks), unevenness
+    return rank_rows(batch, mini_batch_prompts=mini_batch_prompts, ranks=ranks), unevenness
 
 
-def members(plan: Plan, mini_batch: int) -> set[int]:
+def members(plan: RankRows, mini_batch: int) -> set[int]:
     """Rows of one mini-batch, of all ranks together."""
     return {int(row) for rows, cuts in zip(plan.rows, plan.mini_batches, strict=True) for row in rows[cuts[mini_batch]]}
 
@@ -54,7 +54,7 @@ def test_mini_batches_are_cut_by_prompt_before_balancing() -> None:
 
 
 def test_a_shared_prompt_counts_once_for_its_group() -> None:
-    """Long prompts with short responses are little work then, beside short prompts with long responses."""
+    """Long prompts with short responses are then little work compared with short prompts with long responses."""
     batch = facts_of([g for g in range(4) for _ in range(8)], [10] * 16 + [100] * 16)
     batch.facts["prompt_tokens"] = np.array([100] * 16 + [10] * 16)
     alone, shared = (Balance(4, 2, shares_prompts=shares) for shares in (False, True))
@@ -97,7 +97,7 @@ def test_a_prompt_whose_samples_all_failed_leaves_the_other_cuts_alone() -> None
     assert [members(plan, i) for i in range(2)] == [{0, 1}, {2, 3, 4}]
 
 
-def tokens_of_ranks(batch: RemoteBatch, plan: Plan) -> list[int]:
+def tokens_of_ranks(batch: RemoteBatch, plan: RankRows) -> list[int]:
     return [int((batch.facts["response_tokens"] + batch.facts["prompt_tokens"])[rows].sum()) for rows in plan.rows]
 
 
@@ -152,7 +152,7 @@ def test_rows_leave_their_node_where_nothing_else_is_even() -> None:
     assert sorted(batch.facts["rank"]) == [0, 1, 2, 3]
     one_group = facts_of([0] * 8, [10] * 8)
     one_group.add_facts({"node": np.zeros(8, np.int64)})
-    assert Balance(1, 4, nodes=2).assign(one_group) == 1.0, "one group has no place on two nodes"
+    assert Balance(1, 4, nodes=2).assign(one_group) == 1.0, "one group cannot be split over two nodes"
 
 
 def test_rows_stay_where_one_is_too_long_for_any_dealing_and_leave_where_leaving_helps() -> None:
@@ -206,11 +206,11 @@ def test_a_rank_keeps_its_rows_when_others_leave_the_batch() -> None:
     assert after == [rows & set(kept.tolist()) for rows in before]
 
 
-def test_two_learners_with_mini_batches_of_their_own_work_on_the_same_assignment() -> None:
+def test_two_learners_with_their_own_mini_batches_work_on_the_same_assignment() -> None:
     batch = facts_of([0, 0, 1, 1, 2, 2, 3, 3], [90, 80, 70, 60, 5, 4, 3, 2])
     Balance(2, 2).assign(batch)
-    actor = plan(batch, mini_batch_prompts=4, ranks=2)
-    critic = plan(batch, mini_batch_prompts=2, ranks=2)
+    actor = rank_rows(batch, mini_batch_prompts=4, ranks=2)
+    critic = rank_rows(batch, mini_batch_prompts=2, ranks=2)
     for rank, rows in enumerate(by_rank(batch, 2)):
         assert actor.rows[rank].tolist() == critic.rows[rank].tolist() == rows.tolist()
     assert [members(critic, i) for i in range(2)] == [{0, 1, 2, 3}, {4, 5, 6, 7}]

@@ -1,5 +1,5 @@
-"""What one step tells the next: the KL coefficient, and whether engine and trainer are far enough apart to be
-corrected.
+"""State passed from one step to the next: the KL coefficient, and whether the gap between engine and trainer is
+large enough to be corrected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GAP = "rollout/log_prob_diff_mean"
 
 
 def steered(coef: float, measured_kl: float, *, num_responses: int = 50) -> float:
-    """The coefficient after a step with this KL per response; the target is 0.1 nats, the horizon 100 responses."""
+    """Return the coefficient after a step with this KL per response; target 0.1 nats, horizon 100 responses."""
     config = AlgorithmConfig(kl_coef=0.2, kl_target=0.1, kl_horizon=100)
     return Steering(kl_coef=coef).after({KL_MEAN: coef * measured_kl}, config, num_responses=num_responses).kl_coef
 
@@ -45,9 +45,7 @@ def corrected(
         (None, 1e-4, True),  # min_gap itself is not below min_gap
     ],
 )
-def test_correction_goes_by_the_newest_gap_there_is(
-    last_gap: float | None, gap_now: float | None, is_corrected: bool
-) -> None:
+def test_correction_uses_the_newest_gap(last_gap: float | None, gap_now: float | None, is_corrected: bool) -> None:
     assert corrected(CorrectionConfig(min_gap=1e-4), last_gap=last_gap, gap_now=gap_now) is is_corrected
 
 

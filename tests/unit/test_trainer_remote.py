@@ -21,10 +21,11 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from tests.unit._savers import save
-from verl_like.call_threads import THREADS
+from verl_like.call_threads import CallThreads
 from verl_like.checks.manifest import damage
 from verl_like.config.compose import as_yaml
 from verl_like.config.schema import Config, TrainerConfig
+from verl_like.context import current
 from verl_like.remote import BATCH_FILES, RemoteFolder, unreadable_kind
 from verl_like.runs import restore as restore_module
 from verl_like.runs import upload as upload_module
@@ -37,7 +38,7 @@ from verl_like.runs.upload import Upload, uploaded
 
 
 def nothing() -> None:
-    """What a copy that may go on looks at."""
+    """Check nothing, so that the copy continues."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture(params=["file", "memory", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The folder of all runs, in each kind of store."""
+    """Return the folder of all runs, in each kind of store."""
     if request.param == "s3":
         return f"{request.getfixturevalue('s3')}/{tmp_path.name}"
     return f"file://{tmp_path}/store" if request.param == "file" else f"memory://{tmp_path.name}"
@@ -168,14 +169,14 @@ def cut_at(count: int) -> Callable[[], None]:
     """Looks that end what looks after so many."""
     left = iter(range(count))
 
-    def look() -> None:
+    def checked() -> None:
         if next(left, None) is None:
             raise CutOff
 
-    return look
+    return checked
 
 
-@pytest.mark.parametrize("best", [1, 3])
+@pytest.mark.parametrize("best", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_whenever_a_restore_is_cut_off_the_next_start_has_all(file_store: str, tmp_path: Path, best: int) -> None:
     first = started(tmp_path / "one", file_store, 1, 2, 3, best=best)
     first.remote().copy(nothing)
@@ -197,7 +198,9 @@ def test_whenever_a_restore_is_cut_off_the_next_start_has_all(file_store: str, t
     assert num_cuts > 5, "it was cut off between files"
 
 
-def test_whenever_a_copy_is_cut_off_what_looks_whole_is_whole_and_the_next_one_completes_it(tmp_path: Path) -> None:
+def test_whenever_a_copy_is_cut_off_what_looks_complete_is_complete_and_the_next_one_completes_it(
+    tmp_path: Path,
+) -> None:
     num_cuts = 0
     while True:
         store = f"file://{tmp_path}/store-{num_cuts}"
@@ -231,7 +234,7 @@ def test_a_damaged_checkpoint_is_reported_and_an_older_one_restored(
     assert second.checkpoints.steps() == [1]
     assert "holds a damaged step_2 (actor/weights has another checksum" in caplog.text
     (tmp_path / "store/run/checkpoints/step_1/trainer.json").unlink()
-    with pytest.raises(ValueError, match=r"holds no checkpoint that is whole: step_2 \(.*\); step_1 \("):
+    with pytest.raises(ValueError, match=r"holds no intact checkpoint: step_2 \(.*\); step_1 \("):
         Run(tmp_path / "three", file_store).start()
 
 
@@ -240,10 +243,10 @@ def test_the_best_is_named_there_once_it_is_there(
 ) -> None:
     first, put = started(tmp_path / "one", file_store, 1, 2, best=1), RemoteRun._put_files
 
-    def best_meanwhile(self: RemoteRun, look: Callable[[], None]) -> None:
+    def best_meanwhile(self: RemoteRun, checked: Callable[[], None]) -> None:
         if first.checkpoints.steps()[-1] == 2:
             first.step(3, is_best=True)
-        put(self, look)
+        put(self, checked)
 
     monkeypatch.setattr(RemoteRun, "_put_files", best_meanwhile)
     remote = first.remote()
@@ -256,7 +259,7 @@ def test_the_best_is_named_there_once_it_is_there(
     assert second.checkpoints.best() == second.checkpoints.path(3).resolve()
 
 
-def test_a_checkpoint_that_is_forgotten_while_it_is_copied_is_told(
+def test_a_checkpoint_deleted_while_it_is_copied_is_reported(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, put = started(tmp_path / "one", file_store, 1), RemoteFolder.put
@@ -269,11 +272,11 @@ def test_a_checkpoint_that_is_forgotten_while_it_is_copied_is_told(
 
     monkeypatch.setattr(RemoteFolder, "put", slow)
     run.remote().copy(nothing)
-    assert "step_1 was forgotten before all of it was in" in caplog.text
+    assert "step_1 was removed before its copy in" in caplog.text
     assert "Raise trainer.max_checkpoints or trainer.save_freq" in caplog.text
 
 
-def test_whoever_was_given_up_removes_nothing_of_its_successors(
+def test_an_abandoned_copy_removes_nothing_of_its_successors(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, read, is_given_up = started(tmp_path / "one", file_store, 1), RemoteFolder.read, threading.Event()
@@ -285,17 +288,17 @@ def test_whoever_was_given_up_removes_nothing_of_its_successors(
             run.remote().copy(nothing)
         return found
 
-    def look() -> None:
+    def checked() -> None:
         if is_given_up.is_set():
             raise CutOff
 
     monkeypatch.setattr(RemoteFolder, "read", overtaken)
     with pytest.raises(CutOff):
-        run.remote().copy(look)
+        run.remote().copy(checked)
     assert run.remote().steps() == [1]
 
 
-def test_a_list_of_copied_files_that_was_cut_off_is_made_anew(file_store: str, tmp_path: Path) -> None:
+def test_a_truncated_list_of_copied_files_is_written_again(file_store: str, tmp_path: Path) -> None:
     run = started(tmp_path / "one", file_store, 1)
     run.remote().copy(nothing)
     (tmp_path / "store/run/copied.json").write_text('{"metrics.js')
@@ -306,7 +309,7 @@ def test_a_list_of_copied_files_that_was_cut_off_is_made_anew(file_store: str, t
 
 @pytest.mark.parametrize("gone", ["", "config.yaml", "samples/step_1.jsonl", "checkpoints/step_1/actor/weights"])
 @pytest.mark.parametrize("is_known", [True, False])
-def test_what_vanishes_from_the_store_comes_again_with_the_next_checkpoint(
+def test_files_that_vanish_from_the_store_are_copied_again_with_the_next_checkpoint(
     file_store: str, tmp_path: Path, gone: str, is_known: bool
 ) -> None:
     run = started(tmp_path / "one", file_store, 1, best=1)
@@ -331,11 +334,11 @@ def test_a_part_of_config_yaml_in_the_store_is_put_again(
         config.write_bytes(left) if left else config.unlink()
         with pytest.raises(
             ValueError,
-            match=r"store/run holds metrics, .* but its config.yaml, which says of which run, is lost or damaged",
+            match=r"store/run holds metrics, .* but its config.yaml, which identifies the run, is missing or damaged",
         ):
             Run(tmp_path / "two", file_store).start()
         run.start()
-        assert f"{file_store}/run has lost its config.yaml, or a part of it" in caplog.text
+        assert f"the config.yaml in {file_store}/run is missing or incomplete" in caplog.text
         caplog.clear()
         run.remote().copy(nothing)
         assert config.read_bytes() == run.folder.config.read_bytes()
@@ -346,17 +349,17 @@ def test_a_part_of_config_yaml_in_the_store_is_put_again(
         other.start()
 
 
-def test_a_folder_that_is_behind_a_store_without_config_yaml_is_refused(file_store: str, tmp_path: Path) -> None:
+def test_a_folder_older_than_a_store_without_config_yaml_is_refused(file_store: str, tmp_path: Path) -> None:
     first = started(tmp_path / "one", file_store, 1)
     first.remote().copy(nothing)
     second = started(tmp_path / "two", file_store, 2)
     second.remote().copy(nothing)
     (tmp_path / "store/run/config.yaml").unlink()
-    with pytest.raises(ValueError, match=r"its config\.yaml, which says of which run, is lost or damaged"):
+    with pytest.raises(ValueError, match=r"its config\.yaml, which identifies the run, is missing or damaged"):
         first.start()
 
 
-def test_whenever_the_first_copy_is_cut_off_a_fresh_machine_can_begin_anew(tmp_path: Path) -> None:
+def test_whenever_the_first_copy_is_cut_off_a_new_machine_can_start_again(tmp_path: Path) -> None:
     num_cuts = 0
     while True:
         store = f"file://{tmp_path}/store-{num_cuts}"
@@ -392,7 +395,7 @@ def test_evaluations_of_this_machine_stay_when_a_further_run_is_restored(file_st
 @pytest.mark.parametrize(
     "last", ["checkpoints/step_2/trainer.json", "metrics.jsonl", "checkpoints/step_3/trainer.json"]
 )
-def test_what_was_given_up_replaces_nothing_of_the_run_that_went_on(
+def test_an_abandoned_restore_replaces_nothing_of_the_run_that_continued(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     first = started(tmp_path / "one", file_store, 1)
@@ -411,13 +414,13 @@ def test_what_was_given_up_replaces_nothing_of_the_run_that_went_on(
             get(self, files, nothing)
             is_given_up.set()
 
-    def look() -> None:
+    def checked() -> None:
         if is_given_up.is_set():
             raise CutOff
 
     monkeypatch.setattr(RemoteFolder, "get", late)
     with pytest.raises(CutOff):
-        second.remote().restore(2, look)
+        second.remote().restore(2, checked)
     assert second.checkpoints.steps() == [1, 2] and damage(second.checkpoints.path(2)) is None
     assert load_state(second.checkpoints.path(2)) == {"step": 2, "by": "the run itself"}
     assert second.folder.metrics.read_text() == "of the run itself"
@@ -425,7 +428,7 @@ def test_what_was_given_up_replaces_nothing_of_the_run_that_went_on(
 
 
 @pytest.mark.parametrize("gone", ["samples/step_2.jsonl", "metrics.jsonl"])
-def test_a_file_that_goes_while_files_are_copied_is_passed_over_and_no_other_is_copied_twice(
+def test_a_file_deleted_while_files_are_copied_is_skipped_and_no_other_is_copied_twice(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     run, put_file = started(tmp_path / "one", file_store, 1, 2), LocalFileSystem.put_file
@@ -490,10 +493,10 @@ def test_a_library_that_can_copies_several_files_at_once_and_each_is_reported_wh
     with pytest.raises(CutOff):
         there.get({name: tmp_path / "cut" / name for name in names}, cut_at(4))
     gc.collect()
-    assert [str(warning.message) for warning in recwarn] == [], "no coroutine was left behind"
+    assert [str(warning.message) for warning in recwarn] == [], "no coroutine was left over"
 
 
-def test_a_folder_that_goes_meanwhile_is_passed_over(
+def test_a_folder_deleted_in_the_meantime_is_skipped(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, scandir = started(tmp_path / "one", file_store, 1), os.scandir
@@ -515,16 +518,16 @@ def test_a_folder_that_goes_meanwhile_is_passed_over(
 
 def test_a_reading_command_replaces_no_other_run(file_store: str, tmp_path: Path) -> None:
     started(tmp_path / "one", file_store, 1, 2).remote().copy(nothing)
-    mine = Run(tmp_path / "two", "", seed=3)
-    mine.config.algorithm.gamma = 0.5
-    mine.yaml = as_yaml(mine.config)
-    mine.start()
-    mine.step(1)
-    before = mine.files()
-    mine.config.trainer.remote_dir = file_store
+    of_own = Run(tmp_path / "two", "", seed=3)
+    of_own.config.algorithm.gamma = 0.5
+    of_own.yaml = as_yaml(of_own.config)
+    of_own.start()
+    of_own.step(1)
+    before = of_own.files()
+    of_own.config.trainer.remote_dir = file_store
     with pytest.raises(ValueError, match=r"is the folder of another run; it differs in algorithm.gamma"):
-        mine.start(job="")
-    assert mine.files() == before
+        of_own.start(job="")
+    assert of_own.files() == before
 
 
 def test_the_further_of_the_two_is_gone_on_from(file_store: str, tmp_path: Path) -> None:
@@ -534,7 +537,7 @@ def test_the_further_of_the_two_is_gone_on_from(file_store: str, tmp_path: Path)
     first.step(2)
     before = first.files()
     first.start()
-    assert first.files() == before, "the remote folder is behind"
+    assert first.files() == before, "the remote folder is older"
     second.remote().copy(nothing)
     first.start()
     assert first.checkpoints.steps()[-1] == 3 and first.files()["metrics.jsonl"] == second.files()["metrics.jsonl"]
@@ -547,7 +550,7 @@ def test_reading_commands_restore_the_run_too_whatever_their_settings(file_store
     assert reader.checkpoints.steps() == [1]
 
 
-# --- beside the run
+# --- in parallel with the run
 
 
 @pytest.fixture(autouse=True)
@@ -563,7 +566,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_checkpoints_are_copied_while_the_run_goes_on_and_all_else_at_the_end(store: str, tmp_path: Path) -> None:
+def test_checkpoints_are_copied_while_the_run_continues_and_all_else_at_the_end(store: str, tmp_path: Path) -> None:
     run = started(tmp_path / "one", store)
     with uploaded(run.config, run.folder):
         for step in (1, 2):
@@ -582,7 +585,7 @@ def test_without_a_remote_folder_nothing_is_begun(tmp_path: Path) -> None:
         assert threading.active_count() == num_threads
 
 
-def test_a_store_that_fails_is_told_and_tried_again_at_the_next_checkpoint(
+def test_a_store_that_fails_is_reported_and_tried_again_at_the_next_checkpoint(
     file_store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = started(tmp_path / "one", file_store)
@@ -595,11 +598,11 @@ def test_a_store_that_fails_is_told_and_tried_again_at_the_next_checkpoint(
         run.step(2)
         until(lambda: run.remote().steps() == [1, 2])
     assert f"the copy of the run to trainer.remote_dir={file_store} failed (" in caplog.text
-    assert "The run's own folder has all of it, and the next checkpoint tries again." in caplog.text
-    assert run.checkpoints.steps() == [1, 2] and THREADS.abandoned() == []
+    assert "The run's folder has all files, and the next checkpoint retries it." in caplog.text
+    assert run.checkpoints.steps() == [1, 2] and current(CallThreads).abandoned() == []
 
 
-def test_a_folder_that_cannot_be_looked_at_is_told_once_and_its_next_checkpoint_copied(
+def test_a_folder_that_cannot_be_listed_is_reported_once_and_its_next_checkpoint_is_copied(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, steps_in, num_failed = started(tmp_path / "one", file_store), upload_module.steps_in, 0
@@ -616,11 +619,11 @@ def test_a_folder_that_cannot_be_looked_at_is_told_once_and_its_next_checkpoint_
         until(lambda: num_failed == 3)
         run.step(1)
         until(lambda: run.remote().steps() == [1])
-    assert caplog.text.count(f"to trainer.remote_dir={file_store} could not begin (OSError: [Errno 116] Stale") == 1
-    assert f"Look at the disk of {run.folder.path}" in caplog.text and "at the end of the run" not in caplog.text
+    assert caplog.text.count(f"to trainer.remote_dir={file_store} could not start (OSError: [Errno 116] Stale") == 1
+    assert f"Check the disk of {run.folder.path}" in caplog.text and "at the end of the run" not in caplog.text
 
 
-def test_what_is_not_copied_is_told_at_the_end(
+def test_files_that_were_not_copied_are_reported_at_the_end(
     file_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = started(tmp_path / "one", file_store)
@@ -636,8 +639,8 @@ def test_what_is_not_copied_is_told_at_the_end(
         run.step(2)
         run.step(3)
     assert (
-        f"at the end of the run {file_store} lacks step_2, step_3, what was written since the last copy. The same "
-        f"command copies it from {run.folder.path}." in caplog.text
+        f"at the end of the run, {file_store} lacks step_2, step_3, files written since the last copy. The same "
+        f"command copies these from {run.folder.path}." in caplog.text
     )
 
 
@@ -693,9 +696,9 @@ def test_a_restore_that_takes_too_long_is_reported_and_leaves_the_folder_free(
     slow = Run(tmp_path / "two", f"stuck://{tmp_path}/store", remote_timeout_s=2.0)
     if has_own:
         slow.start()
-        assert "did not give step_2 within trainer.remote_timeout_s=2; the run goes on from" in caplog.text
+        assert "did not deliver step_2 within trainer.remote_timeout_s=2; the run continues from" in caplog.text
     else:
-        with pytest.raises(ValueError, match=r"did not give step_2 within .* Raise trainer.remote_timeout_s"):
+        with pytest.raises(ValueError, match=r"did not deliver step_2 within .* Raise trainer.remote_timeout_s"):
             slow.start()
     with FolderLock(slow.folder.path):  # it refused the run that had given it up
         StuckStore.may_get.set()  # now it comes after all, and nobody wants it
@@ -717,9 +720,9 @@ def test_a_store_that_hangs_holds_up_neither_steps_nor_the_end(
     run.step(2)
     upload.finish()
     assert time.monotonic() - began < 3
-    assert "and the same command tries again" in caplog.text
+    assert "and the same command retries it" in caplog.text
     # So that the command does not wait for the exit handlers of the store's library.
-    assert set(THREADS.abandoned()) == {f"the copy to {run.config.trainer.remote_dir}"}
+    assert set(current(CallThreads).abandoned()) == {f"the copy to {run.config.trainer.remote_dir}"}
     assert run.checkpoints.steps() == [1, 2] and run.remote().steps() == []
 
 
@@ -732,15 +735,15 @@ def test_copies_that_hang_hold_no_more_than_so_many_threads_and_another_begins_w
     upload = Upload(run.config, run.folder)
     assert [upload._copy() for _ in range(4)] == [False] * 4
     assert caplog.text.count("took longer than trainer.remote_timeout_s=0.2") == 2
-    assert caplog.text.count("was not begun, because 2 earlier ones still hang") == 2
-    assert THREADS.abandoned() == [f"the copy to {run.config.trainer.remote_dir}"] * 2
+    assert caplog.text.count("was not started, because 2 earlier copies still hang") == 2
+    assert current(CallThreads).abandoned() == [f"the copy to {run.config.trainer.remote_dir}"] * 2
     StuckStore.may_put.set()
-    until(lambda: not THREADS.abandoned())
+    until(lambda: not current(CallThreads).abandoned())
     upload._timeout_s = 20.0
     assert upload._copy()
 
 
-def test_a_run_that_is_told_to_end_at_once_waits_for_no_store(tmp_path: Path, stuck: type[StuckStore]) -> None:
+def test_a_run_that_must_end_at_once_waits_for_no_store(tmp_path: Path, stuck: type[StuckStore]) -> None:
     run = started(tmp_path / "one", f"stuck://{tmp_path}/store", 1)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt), uploaded(run.config, run.folder):
@@ -757,7 +760,7 @@ def test_another_run_in_the_remote_folder_is_refused(file_store: str, tmp_path: 
     other.yaml = other.yaml.replace("train_batch_size: 32", "train_batch_size: 64")
     with pytest.raises(ValueError, match=r"store/run is the folder of another run; .*train_batch_size \(32 there, 64"):
         other.start()
-    with pytest.raises(ValueError, match=r"store/run holds a run already and trainer.resume=never"):
+    with pytest.raises(ValueError, match=r"store/run already holds a run, and trainer.resume=never"):
         Run(tmp_path / "two", file_store, resume="never").start()
     step_1 = str(tmp_path / "one/run/checkpoints/step_1")
     with pytest.raises(ValueError, match=r"step_1 is step 1, but .*store/run holds step_2 of another continuation"):
@@ -778,7 +781,7 @@ def test_a_run_without_a_checkpoint_in_the_remote_folder_is_refused_as_in_the_ru
     first.remote().copy(nothing)
     with pytest.raises(ValueError, match=r"store/run is the folder of another run; .*train_batch_size \(32 there, 64"):
         other.start()
-    with pytest.raises(ValueError, match=r"store/run holds a run already and trainer.resume=never"):
+    with pytest.raises(ValueError, match=r"store/run already holds a run, and trainer.resume=never"):
         Run(tmp_path / "two", file_store, resume="never").start()
     assert not (tmp_path / "two").exists()
     Run(tmp_path / "two", file_store).start()  # the same run, which begins anew
@@ -793,7 +796,7 @@ class LostStore(LocalFileSystem):
         raise ConnectionError("no route to the store")
 
 
-def test_a_store_that_cannot_be_read_ends_a_start_that_has_nothing_else_to_go_on_from(
+def test_a_store_that_cannot_be_read_ends_a_start_without_another_checkpoint(
     file_store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = started(tmp_path / "one", file_store, 1)
@@ -801,8 +804,8 @@ def test_a_store_that_cannot_be_read_ends_a_start_that_has_nothing_else_to_go_on
     url = "lost://bucket"
     Run(tmp_path / "one", url).start()
     assert f"trainer.remote_dir={url} cannot be used (ConnectionError: no route to the store)" in caplog.text
-    assert f"the run goes on from {own.checkpoints.path(1)}" in caplog.text
-    with pytest.raises(ValueError, match=r"so it is not known whether the run is there. Look at the store's cred"):
+    assert f"the run continues from {own.checkpoints.path(1)}" in caplog.text
+    with pytest.raises(ValueError, match=r"so it is unknown whether it holds the run. Check the store's cred"):
         Run(tmp_path / "two", url).start()
 
 
@@ -819,14 +822,15 @@ def test_a_bucket_that_is_not_there_ends_a_start(s3: str, tmp_path: Path) -> Non
 
 def test_a_kind_of_store_that_cannot_be_opened_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unreadable_kind("trainer.remote_dir", "file:///mnt/runs") is None
-    assert "fsspec knows no s4://" in (unreadable_kind("trainer.remote_dir", "s4://bucket") or "")
+    assert "fsspec does not support s4://" in (unreadable_kind("trainer.remote_dir", "s4://bucket") or "")
 
     def missing(kind: str) -> None:
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
     assert unreadable_kind("trainer.remote_dir", "s3://bucket/runs") == (
-        "trainer.remote_dir is s3://bucket/runs, but what reads s3:// is not installed. Run `pip install s3fs`."
+        "trainer.remote_dir is s3://bucket/runs, but the package that reads s3:// is not installed. "
+        "Run `pip install s3fs`."
     )
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from verl_like.checks.manifest import write_manifest
 from verl_like.config.schema import Config
+from verl_like.context import current
 from verl_like.controller.errors import (
-    INTERRUPT,
     FeedbackError,
+    Interrupt,
     RayLost,
     StageTimeout,
     StallError,
@@ -20,7 +21,7 @@ from verl_like.controller.errors import (
     WorkerRefusal,
 )
 from verl_like.disk import DiskRefused
-from verl_like.runs.restarts import COUNT_VARIABLE, start_anew, with_restarts
+from verl_like.runs.restarts import COUNT_VARIABLE, restart_program, with_restarts
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def failing(times: int, error: Exception) -> tuple[list[str], Callable[[Config],
 
 
 @pytest.mark.parametrize("error", [WorkerError("rank 1 died"), StageTimeout("update took longer")])
-def test_lost_processes_are_built_anew_as_often_as_allowed(config: Config, error: Exception) -> None:
+def test_lost_processes_are_rebuilt_as_often_as_allowed(config: Config, error: Exception) -> None:
     starts, start = failing(2, error)
     assert with_restarts(config, start) == 7
     assert starts == ["never"] * 3, "without a checkpoint it begins as it began"
@@ -55,7 +56,7 @@ def test_lost_processes_are_built_anew_as_often_as_allowed(config: Config, error
     assert len(starts) == 3
 
 
-def test_a_restart_goes_on_from_the_newest_checkpoint_of_the_run_itself(config: Config, tmp_path: Path) -> None:
+def test_a_restart_continues_from_the_newest_checkpoint_of_the_run_itself(config: Config, tmp_path: Path) -> None:
     folder = tmp_path / "run/checkpoints/step_3"
     folder.mkdir(parents=True)
     (folder / "trainer.json").write_text(json.dumps({"job": "train", "step": 3}))
@@ -70,7 +71,7 @@ def test_a_restart_goes_on_from_the_newest_checkpoint_of_the_run_itself(config: 
 @pytest.mark.parametrize(
     "error", [WorkerRefusal("no such file"), FeedbackError("no scores"), DiskRefused("full"), ValueError("bad")]
 )
-def test_what_would_fail_again_is_told_at_once(config: Config, error: Exception) -> None:
+def test_errors_that_would_repeat_are_reported_at_once(config: Config, error: Exception) -> None:
     starts, start = failing(1, error)
     with pytest.raises(type(error)):
         with_restarts(config, start)
@@ -80,7 +81,7 @@ def test_what_would_fail_again_is_told_at_once(config: Config, error: Exception)
 @pytest.mark.parametrize(("on_stall", "num_starts"), [("abort", 1), ("restart", 2)])
 def test_a_stall_restarts_where_that_is_asked_for(config: Config, on_stall: str, num_starts: int) -> None:
     config.trainer.on_stall = on_stall
-    starts, start = failing(1, StallError("rank 1 stands still"))
+    starts, start = failing(1, StallError("rank 1 hangs"))
     if num_starts == 1:
         with pytest.raises(StallError):
             with_restarts(config, start)
@@ -91,12 +92,12 @@ def test_a_stall_restarts_where_that_is_asked_for(config: Config, on_stall: str,
 
 def test_a_run_that_is_to_end_is_not_begun_again(config: Config) -> None:
     starts, start = failing(1, WorkerError("rank 1 died"))
-    INTERRUPT.set()
+    current(Interrupt).set()
     try:
         with pytest.raises(WorkerError):
             with_restarts(config, start)
     finally:
-        INTERRUPT.clear()
+        current(Interrupt).clear()
     assert len(starts) == 1
 
 
@@ -111,5 +112,5 @@ def test_a_lost_ray_takes_a_restart_wherever_in_the_start_it_is_lost(
         monkeypatch.setenv(COUNT_VARIABLE, before)
     lost = RayLost("Ray's raylet was ended by SIGKILL while Ray started")
     lost.num_restarts = of_error
-    start_anew(config, lost)
+    restart_program(config, lost)
     assert started == ([] if count is None else [count])

@@ -24,8 +24,8 @@ from verl_like.training.rewards import Rewards, StepRewards, first_rows
 NAN = float("nan")
 
 
-def said(scores: list[float], details: list[dict[str, Any]] | None = None) -> Scores:
-    """What the functions say of these rows; NaN is one that timed out."""
+def results(scores: list[float], details: list[dict[str, Any]] | None = None) -> Scores:
+    """Return the functions' results for these rows; NaN marks a timeout."""
     rows = len(scores)
     return Scores(
         score=np.array(scores, np.float32),
@@ -59,7 +59,7 @@ class Engine:
     def __init__(self, first_prompt: int = 0) -> None:
         self._first_prompt = first_prompt
 
-    def columns_of(self, _: int) -> frozenset[str]:
+    def columns_of(self, _: int, facts: Facts) -> frozenset[str]:
         return COLUMNS
 
     def generate(self, prompts: int, *, n: int, **_: object) -> Iterator[tuple[Facts, Block]]:
@@ -91,13 +91,13 @@ class FunctionScoring:
     def scores(self) -> Scores:
         begun, self._begun = self._begun, []
         assert begun, "there is nothing to wait for"
-        return said(begun, self._details)
+        return results(begun, self._details)
 
 
 class Model:
     """A model that gives every row the same score, once the rollout is over."""
 
-    name, weight = "judge", 2.0
+    name, option, weight = "judge", "reward.judge", 2.0
 
     def __init__(self, score: float) -> None:
         self._score = score
@@ -125,7 +125,7 @@ def all_rewards(functions: Functions | None = None, *models: Model, **options: A
 
 
 def rewards_of(functions: Functions | None = None, *models: Model, **options: Any) -> StepRewards:
-    """The rewards of one step."""
+    """Return the rewards of one step."""
     return all_rewards(functions, *models, **options).open()
 
 
@@ -207,7 +207,7 @@ def test_steps_that_are_open_at_once_have_their_own_scores_in_any_order() -> Non
 
 @pytest.mark.usefixtures("no_store")
 def test_the_scores_of_a_dropped_step_are_freed_and_not_waited_for() -> None:
-    """The answers of what was begun go with the object that would wait for them."""
+    """Pending answers are freed together with the object that would wait for them."""
     rewards = all_rewards()
     dropped = rewards.open()
     generated(dropped.begin, n=2)
@@ -248,8 +248,8 @@ def test_a_failure_that_is_given_a_score_still_counts_as_one() -> None:
             3,
             r"3 of 4 responses have no score \(3 error\), and reward.max_failure_frac is 0.5",
         ),
-        ({"max_failure_frac": 1.0}, 4, r"4 of 4 .* nothing is left"),
-        ({"max_failure_frac": 1.0, "on_failure": "score:0"}, 4, r"4 of 4 .* nothing is left"),
+        ({"max_failure_frac": 1.0}, 4, r"4 of 4 .* no scored response is left"),
+        ({"max_failure_frac": 1.0, "on_failure": "score:0"}, 4, r"4 of 4 .* no scored response is left"),
     ],
 )
 def test_too_many_failures_end_the_run(options: dict[str, Any], num_failed: int, message: str) -> None:
@@ -259,13 +259,13 @@ def test_too_many_failures_end_the_run(options: dict[str, Any], num_failed: int,
     assert "why 0" in str(stopped.value) and "prompt: 'the prompt'" in str(stopped.value)
 
 
-def test_failures_alike_are_told_once_with_the_texts_of_each() -> None:
+def test_similar_failures_are_reported_once_with_the_texts_of_each() -> None:
     failures = [Failure("error", why, f"prompt {i}", "r") for i, why in enumerate(["alike", "alike", "other", "alike"])]
     with pytest.raises(FeedbackError) as stopped:
         check_failures(failures, 4, RewardConfig())
-    told = str(stopped.value)
-    assert "The first 3:" in told and told.count("[error] alike") == 1 == told.count("[error] other")
-    assert [f"prompt {i}" in told for i in range(4)] == [True, True, True, False]
+    reported = str(stopped.value)
+    assert "The first 3:" in reported and reported.count("[error] alike") == 1 == reported.count("[error] other")
+    assert [f"prompt {i}" in reported for i in range(4)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(("max_failure_frac", "num_failed"), [(0.5, 2), (1.0, 3), (0.25, 1), (0.0, 0)])
@@ -276,9 +276,9 @@ def test_as_many_failures_as_allowed_do_not(max_failure_frac: float, num_failed:
 # --- models
 
 
-def test_a_models_score_is_added_by_weight_and_told_by_name() -> None:
+def test_a_models_score_is_added_by_weight_and_reported_by_name() -> None:
     model = Scores.of_model([0.5, -1.0], ["", ""], [{}, {"verdict": "poor"}])
-    found = said([1.0, 2.0], [{"acc": 1.0}, {}]).plus(model, name="judge", weight=2.0)
+    found = results([1.0, 2.0], [{"acc": 1.0}, {}]).plus(model, name="judge", option="reward.judge", weight=2.0)
     assert found.score.tolist() == [2.0, 0.0]
     assert found.details.tolist() == [{"acc": 1.0, "judge": 0.5}, {"judge": -1.0, "verdict": "poor"}]
     assert found.facts["reward_status"].tolist() == ["ok", "ok"]
@@ -286,7 +286,7 @@ def test_a_models_score_is_added_by_weight_and_told_by_name() -> None:
 
 def test_a_row_without_a_models_score_has_none_and_says_why() -> None:
     model = Scores.of_model([NAN, 1.0, NAN], ["no number in the verdict", "", "too long"], [{}, {}, {}])
-    found = said([1.0, 1.0, NAN]).plus(model, name="judge", weight=1.0)
+    found = results([1.0, 1.0, NAN]).plus(model, name="judge", option="reward.judge", weight=1.0)
     assert np.isnan(found.score).tolist() == [True, False, True]
     assert found.facts["reward_status"].tolist() == ["error", "ok", "timeout"], "the first reason stays"
     assert found.failure[0].message == "reward.judge: no number in the verdict"

@@ -1,4 +1,4 @@
-"""Checkpoints that are written while the run goes on: nothing of what a run has saved is lost by that."""
+"""Checkpoints that are written while the run continues: no saved state is lost by that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 
 from tests.unit._savers import Saver, save, saves, state_of
 from verl_like.checks.manifest import damage
-from verl_like.controller.errors import INTERRUPT, FeedbackError, OutOfGrace, StageTimeout, StallError
+from verl_like.context import current
+from verl_like.controller.errors import FeedbackError, Interrupt, OutOfGrace, StageTimeout, StallError
 from verl_like.runs.checkpoint import Checkpoints, load_state
 from verl_like.runs.saving import Saves
 
@@ -40,8 +41,8 @@ def held() -> Iterator[Saver]:
 @pytest.fixture
 def interrupted() -> Iterator[Callable[[float], None]]:
     """Ctrl-C, which leaves so many seconds."""
-    yield INTERRUPT.set
-    INTERRUPT.clear()
+    yield current(Interrupt).set
+    current(Interrupt).clear()
 
 
 def run(saving: Saves, step: int, then: Callable[[], object], *, is_best: bool = False) -> None:
@@ -69,7 +70,7 @@ def test_the_step_waits_for_the_copy_alone_and_what_it_changes_is_not_written(
     with saves(checkpoints, held, Saver("critic")) as saving:
         saving.save(state, is_best=True)
         held.name, state["job"] = "later", "changed"
-        saving.look()
+        saving.check()
         assert checkpoints.steps() == [] and names(checkpoints) == [".writing-step_1"]
         assert saving.step == 1, "the same step is not saved twice"
         held.may_write.set()
@@ -79,7 +80,7 @@ def test_the_step_waits_for_the_copy_alone_and_what_it_changes_is_not_written(
     assert load_state(path) == state_of(1) and damage(path) is None
 
 
-def test_seconds_of_a_checkpoint_are_told_once_the_wait_apart_from_the_writing(
+def test_seconds_of_a_checkpoint_are_reported_once_with_wait_and_write_separate(
     checkpoints: Checkpoints, held: Saver
 ) -> None:
     with saves(checkpoints, held) as saving:
@@ -142,15 +143,15 @@ def test_both_ways_of_saving_leave_the_same_files(tmp_path: Path) -> None:
     assert files[0] == files[1] and len(files[0]) == 12
 
 
-def look_for_ten_seconds(saving: Saves) -> None:
+def check_for_ten_seconds(saving: Saves) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        saving.look()
+        saving.check()
         time.sleep(0.01)
 
 
 NEXT: dict[str, Callable[[Saves], object]] = {
-    "a look": look_for_ten_seconds,
+    "a look": check_for_ten_seconds,
     "a save": lambda saving: saving.save(state_of(3), is_best=False),
     "a wait": lambda saving: saving.finish(),
     "the end": lambda saving: None,
@@ -165,16 +166,16 @@ def test_what_goes_wrong_in_writing_is_raised_by_whatever_comes_next(
     saving = saves(checkpoints, Saver(is_broken=True))
     with pytest.raises(RuntimeError, match="disk full"):
         run(saving, 2, lambda: then(saving), is_best=True)
-    assert names(checkpoints) == ["step_1"], "half a checkpoint takes no room"
+    assert names(checkpoints) == ["step_1"], "a partial checkpoint takes no space"
 
 
 def test_learners_that_cannot_be_copied_leave_nothing(checkpoints: Checkpoints) -> None:
     class Full(Saver):
         def begin_save(self, path: str) -> None:
-            raise MemoryError("no room for a copy")
+            raise MemoryError("no memory for a copy")
 
     saving = saves(checkpoints, Full())
-    with pytest.raises(MemoryError, match="no room"):
+    with pytest.raises(MemoryError, match="no memory"):
         saving.save(state_of(1), is_best=False)
     assert names(checkpoints) == [] and saving.step == -1
 
@@ -192,12 +193,12 @@ def test_an_error_of_the_run_waits_for_the_checkpoint_and_stays_the_one_that_is_
     assert "the checkpoint of step 2 is lost: disk full" in caplog.text and checkpoints.steps() == [1]
 
 
-def test_behind_a_stall_nothing_is_waited_for_and_nothing_is_published_later(
+def test_after_a_stall_nothing_is_waited_for_and_nothing_is_published_later(
     checkpoints: Checkpoints, held: Saver
 ) -> None:
     started = time.monotonic()
-    with pytest.raises(StallError, match="stands still"):
-        run(saves(checkpoints, held), 1, fails(StallError("worker rank 1 stands still")))
+    with pytest.raises(StallError, match="hangs"):
+        run(saves(checkpoints, held), 1, fails(StallError("worker rank 1 hangs")))
     assert time.monotonic() - started < 5
     assert not held.is_writing.is_set() and names(checkpoints) == []
 
@@ -210,8 +211,8 @@ def test_who_insists_on_an_end_gets_it_at_once(checkpoints: Checkpoints, held: S
 
 
 def test_the_wait_for_a_checkpoint_has_a_deadline(checkpoints: Checkpoints, held: Saver) -> None:
-    told = "the checkpoint of step 1 was not written within 1 s, which is trainer.stage_timeout_s"
-    with pytest.raises(StageTimeout, match=re.escape(told)):
+    reported = "the checkpoint of step 1 was not written within 1 s, the limit of trainer.stage_timeout_s"
+    with pytest.raises(StageTimeout, match=re.escape(reported)):
         run(saves(checkpoints, held, timeout_s=1), 1, lambda: None)
     assert names(checkpoints) == []
 
@@ -253,6 +254,7 @@ with saves(checkpoints, saver) as saving:
 """
 
 
+@pytest.mark.processes
 def test_a_kill_in_mid_write_leaves_the_checkpoint_before(checkpoints: Checkpoints) -> None:
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, checkpoints.folder], cwd=ROOT, capture_output=True, timeout=60, check=False

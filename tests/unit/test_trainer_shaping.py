@@ -1,4 +1,4 @@
-"""What a score is worth, and which groups and rows are learnt from."""
+"""Scores become rewards; selects the groups and rows to learn from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from verl_like.training.shaping import (
     resampled,
     rewards_of,
     row_rewards,
-    worth,
+    scaled_scores,
 )
 
 NAN = float("nan")
@@ -56,7 +56,7 @@ def config(**changes: object) -> Config:
 
 def test_a_score_is_clipped_before_it_is_scaled() -> None:
     scores = np.array([-3.0, -0.5, 0.25, 3.0], np.float32)
-    found = worth(scores, AlgorithmConfig(reward_clip=1.0, reward_scale=2.0))
+    found = scaled_scores(scores, AlgorithmConfig(reward_clip=1.0, reward_scale=2.0))
     assert found.tolist() == [-2.0, -1.0, 0.5, 2.0]
     assert found.dtype == np.float32
     assert scores.tolist() == [-3.0, -0.5, 0.25, 3.0], "the batch keeps what the reward function said"
@@ -64,7 +64,7 @@ def test_a_score_is_clipped_before_it_is_scaled() -> None:
 
 def test_a_score_is_worth_itself_by_default() -> None:
     scores = np.array([-1e6, 0.1, 1e6], np.float32)
-    assert np.array_equal(worth(scores, AlgorithmConfig()), scores)
+    assert np.array_equal(scaled_scores(scores, AlgorithmConfig()), scores)
 
 
 def test_the_over_long_penalty_rises_evenly_over_the_buffer() -> None:
@@ -93,7 +93,7 @@ def test_without_a_buffer_no_length_is_penalised() -> None:
     assert rewards_of(scored([0], [1.0], response_tokens=[10]), config()).tolist() == [1.0]
 
 
-# --- what the advantages stage is told
+# --- inputs of the advantages stage
 
 
 def test_a_baseline_is_clipped_and_scaled_like_a_score() -> None:
@@ -104,7 +104,7 @@ def test_a_baseline_is_clipped_and_scaled_like_a_score() -> None:
     assert facts.baseline_rewards.tolist() == [20.0, 5.0]
 
 
-def test_a_run_that_needs_nothing_more_tells_nothing_more() -> None:
+def test_row_rewards_have_only_what_a_run_needs() -> None:
     facts = row_rewards(scored([0, 0], [1.0, 0.0]), config(), mini_batch_prompts=None)
     assert facts.baseline_rewards is None and facts.mini_batches is None and facts.components == {}
 
@@ -119,7 +119,7 @@ def test_mini_batches_are_cut_by_prompt_as_the_update_cuts_them() -> None:
     assert [cut.tolist() for cut in cuts] == [np.flatnonzero(found == i).tolist() for i in range(3)]
 
 
-def test_components_are_what_the_reward_function_reported_beside_the_score() -> None:
+def test_components_are_the_values_reported_in_addition_to_the_score() -> None:
     batch = scored(
         [0, 0], [1.0, 0.0], details=[{"correct": 1.0, "format": 0.5, "pred": "7"}, {"correct": 0, "format": 0.0}]
     )
@@ -136,9 +136,9 @@ def test_a_component_that_is_no_finite_number_is_refused_with_what_there_was(rep
     with pytest.raises(FeedbackError) as caught:
         row_rewards(batch, config(reward_components={"format": 1.0}), mini_batch_prompts=None)
     assert str(caught.value) == (
-        "algorithm.reward_components names 'format', but beside the score of a response to prompt a.jsonl:4 the "
-        "reward function reported "
-        f"{reported}. Have it return a dict with 'format' as a finite number, or take the name out."
+        "algorithm.reward_components names 'format', but for a response to prompt a.jsonl:4 the reward "
+        f"function reported {reported} in addition to its score. Return a dict with 'format' as a finite number, or "
+        "remove the name."
     )
 
 
@@ -166,7 +166,9 @@ def test_over_long_responses_are_left_out_where_they_are_masked() -> None:
 
 def test_a_batch_of_nothing_but_over_long_responses_fails_loudly() -> None:
     batch = scored([0, 0], [1.0, 0.0], finish_reason=["length", "length"])
-    message = r"left nothing to learn from.*max_response_length=10\. Raise it, or set algorithm\.mask_overlong=false"
+    message = (
+        r"left no response to learn from.*max_response_length=10\. Raise it, or set algorithm\.mask_overlong=false"
+    )
     with pytest.raises(FeedbackError, match=message):
         learnt_from(batch, config(mask_overlong=True), np.random.default_rng(0))
 
@@ -186,7 +188,7 @@ def test_resampling_draws_from_what_masking_left() -> None:
     assert {len(rows) for rows in drawn} == {3}, "as many draws as rows were left"
 
 
-def test_resampling_goes_by_the_shaped_reward() -> None:
+def test_resampling_uses_the_shaped_reward() -> None:
     batch = scored([0, 0], [1.0, 1.0], response_tokens=[1, 10])  # the penalty takes the second to 0
     chosen = config(pf_ppo="pow", overlong_buffer_len=5)
     assert learnt_from(batch, chosen, np.random.default_rng(0)).tolist() == [0, 0]
@@ -256,7 +258,7 @@ def test_a_group_has_signal_iff_two_of_its_usable_scores_differ() -> None:
         "equal": ([1.0, 1.0, 1.0], False),
         "one differs": ([1.0, 1.0, 0.0], True),
         "equal but for one that failed": ([1.0, 1.0, NAN], False),
-        "differs beside one that failed": ([1.0, 0.0, NAN], True),
+        "differs next to one that failed": ([1.0, 0.0, NAN], True),
         "only one is left": ([1.0, NAN, NAN], False),
         "all failed": ([NAN, NAN, NAN], False),
     }
@@ -275,7 +277,7 @@ def test_scores_whose_baseline_failed_are_no_signal() -> None:
 
 
 def drawing(batches: list[RemoteBatch]) -> tuple[Callable[[int], RemoteBatch], list[int]]:
-    """A draw that hands out these batches, and a list of the numbers that it was told."""
+    """Return a draw that returns these batches, and a list of the numbers passed to it."""
     drawn: list[int] = []
 
     def draw(number: int) -> RemoteBatch:

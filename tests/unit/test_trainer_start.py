@@ -48,9 +48,9 @@ def test_another_model_is_not_answered_with_the_runs_policy(
     with pytest.raises(ValueError) as caught:
         policy_checkpoint(config)
     assert str(caught.value) == (
-        f"model.path is other, but {tmp_path}/run/checkpoints/step_2 is a policy that began as {tmp_path}/began, and "
-        "its weights are what would be used. To use other itself, set trainer.resume=never; to use the checkpoint, set "
-        f"model.path={tmp_path}/began."
+        f"model.path is other, but {tmp_path}/run/checkpoints/step_2 was trained from {tmp_path}/began, and "
+        "only the weights of the checkpoint would be used. To use other itself, set trainer.resume=never; to use the "
+        f"checkpoint, set model.path={tmp_path}/began."
     )
     config.trainer.resume = "never"
     assert policy_checkpoint(config) is None, "the remedy works"
@@ -62,13 +62,15 @@ def test_a_model_that_has_moved_stands_for_the_one_that_is_gone(
     (tmp_path / "began").rmdir()
     config.model.path = f"{tmp_path}/other"
     assert policy_checkpoint(config) is not None
-    assert f"began as {tmp_path}/began, which is not here; {tmp_path}/other stands for it" in caplog.text
+    assert (
+        f"was trained from {tmp_path}/began, which does not exist here; using {tmp_path}/other instead" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(("name", "value"), [("rank", 8), ("alpha", 32)])
 def test_adapters_that_would_be_scaled_otherwise_are_refused(config: Config, name: str, value: int) -> None:
     setattr(config.model.lora, name, value)
-    with pytest.raises(ValueError, match=rf"model.lora is .*'{name}': {value}.* was written with .*Set model.lora so"):
+    with pytest.raises(ValueError, match=rf"model.lora is .*'{name}': {value}.* was written with .*Set model.lora to"):
         policy_checkpoint(config)
 
 

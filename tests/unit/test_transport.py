@@ -32,7 +32,7 @@ NODES = [range(2), range(2, 3)]
 
 
 class Ref:
-    """A reference that holds its value, or the error that takes its place."""
+    """A reference that holds its value, or the error that replaces it."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -117,7 +117,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(ray_calls, name, fake)
-    for name in ("stacks", "signals", "LEDGER", "HEARTBEAT", "PROCESS_LOG"):
+    for name in ("stacks", "signals", "current"):
         monkeypatch.setattr(aggregator, name, MagicMock())
     monkeypatch.setattr(aggregator, "Reporter", lambda: SimpleNamespace(take=lambda: "aggregator"))
 
@@ -158,7 +158,7 @@ def test_every_row_is_streamed_once(group: WorkerGroup) -> None:
 
 
 def test_ranks_and_aggregators_report(group: WorkerGroup) -> None:
-    found = [report for ref in group.asked_for_reports() for report in ref.value]
+    found = [report for ref in group.request_reports() for report in ref.value]
     expected = ["aggregator"] * len(group._aggregators) + [f"rank {rank}" for rank in range(3)]
     assert sorted(found) == expected
 

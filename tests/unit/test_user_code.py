@@ -68,7 +68,7 @@ def test_every_entry_of_the_tables_says_where_its_functions_are(name: str) -> No
 
 
 def refusal(name: str, *, option: str = "algorithm.adv_estimator") -> str:
-    """The message with which this name is refused."""
+    """Return the message with which this name is refused."""
     with pytest.raises(ValueError) as caught:
         _ = policy_loss(name) if option == "actor.policy_loss" else estimator(name)
     return str(caught.value)
@@ -158,9 +158,7 @@ def test_module_and_name_work_where_the_module_can_be_imported() -> None:
 # --- what is refused
 
 
-def test_a_file_that_does_not_exist_is_named_with_where_was_looked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_file_is_named_with_the_folders_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert refusal("nowhere.py:f") == (
         "algorithm.adv_estimator=nowhere.py:f: the file nowhere.py does not exist (looked from "
@@ -175,7 +173,7 @@ def test_a_name_that_the_file_does_not_define_is_refused_with_those_it_does(tmp_
     path = file_with(tmp_path, ESTIMATORS)
     assert refusal(f"{path}:trippled") == (
         f"algorithm.adv_estimator={path}:trippled: {path} defines no 'trippled'; its functions are "
-        "['doubled']. Correct the name behind the colon."
+        "['doubled']. Correct the name after the colon."
     )
 
 
@@ -201,7 +199,7 @@ def test_a_failing_import_shows_the_end_of_its_traceback(tmp_path: Path, source:
     assert reason in text and text.endswith("Correct the file.")
 
 
-def test_a_corrected_file_is_imported_anew_after_a_failure(tmp_path: Path) -> None:
+def test_a_corrected_file_is_imported_again_after_a_failure(tmp_path: Path) -> None:
     path = file_with(tmp_path, "raise RuntimeError('not yet')\n")
     assert "not yet" in refusal(f"{path}:doubled")
     file_with(tmp_path, ESTIMATORS)
@@ -328,8 +326,8 @@ def test_a_policy_loss_is_called_with_its_arguments(name: str, tmp_path: Path) -
         (
             "lonely",
             {},
-            "{option} takes (inputs), but is called with (inputs, config) and then its keyword arguments. Give it "
-            "these two parameters first.",
+            "{option} takes (inputs), but is called with (inputs, config) and then its keyword arguments. "
+            "Make these two its first parameters.",
         ),
     ],
 )
@@ -341,7 +339,7 @@ def test_arguments_that_do_not_fit_are_refused_before_the_run_starts(
     assert list(algorithms_exist(Config(algorithm=config))) == [message.format(option=option)]
 
 
-def test_arguments_for_what_is_built_in_are_refused_with_the_place_of_its_options() -> None:
+def test_arguments_for_a_built_in_function_are_refused_with_the_location_of_its_options() -> None:
     config = Config(
         algorithm=AlgorithmConfig(estimator_kwargs={"gamma": 0.9}), actor=ActorConfig(policy_loss_kwargs={"beta": 1})
     )

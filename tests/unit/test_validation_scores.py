@@ -60,7 +60,7 @@ def test_every_metric_can_be_computed_again_from_the_file(tmp_path: Path) -> Non
     assert_scores_give(metrics, tmp_path / "scores.parquet", n=N)
 
 
-def test_a_row_tells_verdict_failure_and_length(tmp_path: Path) -> None:
+def test_a_row_has_verdict_failure_and_length(tmp_path: Path) -> None:
     write_scores(samples(), tmp_path / "scores.parquet")
     rows = pq.read_table(tmp_path / "scores.parquet").to_pylist()
     assert len(rows) == 12 and [row["sample"] for row in rows[:N]] == [0, 1, 2, 3]

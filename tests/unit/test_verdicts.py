@@ -31,18 +31,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def of_hosts() -> Verdicts:
     found = Verdicts()
     found.expect(acts=True)
-    found.restarts([HOST, "scorer host 1"], remedy="Lower reward.num_workers.")
+    found.expect_restarts([HOST, "scorer host 1"], remedy="Lower reward.num_workers.")
     return found
 
 
-def test_each_death_of_a_host_that_is_started_again_is_reported_and_the_run_goes_on(
+def test_each_death_of_a_restarted_host_is_reported_and_the_run_continues(
     of_hosts: Verdicts, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10 * MAX_DEATHS):
         clock.now += WITHIN_S / MAX_DEATHS + 1
         of_hosts.died(HOST, SEEN)
         of_hosts.check()
-    assert caplog.messages == [f"{HOST} died, {SEEN}. Another one is started, which does its work again."] * 20
+    assert caplog.messages == [f"{HOST} died, {SEEN}. Another one is started and repeats its work."] * 20
 
 
 def test_a_host_that_dies_again_and_again_ends_the_run_with_the_reason_and_what_helps(
@@ -66,32 +66,32 @@ def test_deaths_that_the_run_brings_about_and_those_of_other_processes_are_no_ne
     of_hosts: Verdicts, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    of_hosts.ends([HOST])
+    of_hosts.expect_ends([HOST])
     for _ in range(MAX_DEATHS + 1):
         of_hosts.died(HOST, SEEN)
         of_hosts.died("worker rank 1", SEEN)
     of_hosts.check()
     assert caplog.messages == []
-    assert of_hosts.obituary("worker rank 1") == SEEN
+    assert of_hosts.death_report("worker rank 1") == SEEN
 
 
 def test_a_death_that_no_watchdog_saw_is_reported_with_the_nodes_that_are_not_as_they_should_be(
     of_hosts: Verdicts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verdicts, "OBITUARY_S", 0.01)
-    assert of_hosts.obituary("worker rank 3") == ""
+    monkeypatch.setattr(verdicts, "DEATH_REPORT_S", 0.01)
+    assert of_hosts.death_report("worker rank 3") == ""
     of_hosts.node("node-2", "is dead")
     of_hosts.node("node-3", "does not answer")
     of_hosts.died("worker rank 0", SEEN)
-    assert of_hosts.obituary("worker rank 0") == SEEN, "its watchdog has seen it"
+    assert of_hosts.death_report("worker rank 0") == SEEN, "its watchdog has seen it"
     unseen = "unseen by any watchdog; the node node-2 is dead"
-    assert of_hosts.obituary("worker rank 3") == f"{unseen}, the node node-3 does not answer"
+    assert of_hosts.death_report("worker rank 3") == f"{unseen}, the node node-3 does not answer"
     of_hosts.node("node-3", "")
-    assert of_hosts.obituary("worker rank 3") == unseen
+    assert of_hosts.death_report("worker rank 3") == unseen
 
 
 def test_a_stall_names_the_nodes_that_do_not_answer(of_hosts: Verdicts) -> None:
     of_hosts.node("node-2", "does not answer")
     of_hosts.stalled("everybody waits.", is_certain=True)
-    with pytest.raises(StallError, match=r"^everybody waits\. Besides, the node node-2 does not answer\.$"):
+    with pytest.raises(StallError, match=r"^everybody waits\. In addition, the node node-2 does not answer\.$"):
         of_hosts.check()

@@ -77,6 +77,7 @@ def prompts_of(rows: Sequence[dict[str, Any]], folder: Path, tokenizer: PreTrain
     return PromptDataset(read_rows([str(folder / "train.parquet")]), DataConfig(max_prompt_length=1024), tokenizer)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", list(FILES))
 def test_a_file_of_verls_is_read_and_its_data_source_grades_it(
     name: str, tmp_path: Path, tokenizer: PreTrainedTokenizerBase
@@ -97,9 +98,9 @@ def test_a_file_of_verls_is_read_and_its_data_source_grades_it(
 
 
 def test_a_ground_truth_may_be_any_value_that_parquet_holds(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    truths: list[Any] = [{"target": ["Paris", "paris"]}, {"target": ["Rome"]}]
-    prompts = prompts_of([row("searchR1_nq", truth) for truth in truths], tmp_path, tokenizer)
-    assert [prompt.ground_truth for prompt in prompts] == truths
+    ground_truths: list[Any] = [{"target": ["Paris", "paris"]}, {"target": ["Rome"]}]
+    prompts = prompts_of([row("searchR1_nq", truth) for truth in ground_truths], tmp_path, tokenizer)
+    assert [prompt.ground_truth for prompt in prompts] == ground_truths
     with pytest.raises(ValueError, match=r"no reward function is known for data_source 'searchR1_nq'.*Set reward"):
         resolve("", "searchR1_nq")
 
@@ -112,7 +113,9 @@ def test_rows_for_tools_are_warned_of_and_others_are_not(
         assert not caplog.records
         prompts_of([with_tools(), with_tools()], tmp_path, tokenizer)
     [record] = caplog.records
-    assert record.getMessage().startswith("2 of 2 rows are meant for tools (extra_info.need_tools_kwargs)")
+    assert record.getMessage().startswith(
+        "2 of 2 rows require tools (extra_info.need_tools_kwargs), which only environment.tools"
+    )
 
 
 @pytest.mark.parametrize("column", ["images", "videos", "audios"])
@@ -121,7 +124,7 @@ def test_rows_with_pictures_video_or_sound_are_refused_and_empty_columns_are_not
 ) -> None:
     made = row("hiyouga/geometry3k", "3")
     filled = [{**made, column: [{"bytes": b"\x89PNG", "path": None}]}]
-    with pytest.raises(ValueError, match=rf"row 0 of .*train.parquet has {column}, which go with its prompt"):
+    with pytest.raises(ValueError, match=rf"row 0 of .*train.parquet has {column}, which belong to its prompt"):
         prompts_of(filled, tmp_path, tokenizer)
     for nothing in ([], None):
         assert len(prompts_of([{**made, column: nothing}], tmp_path, tokenizer)) == 1
@@ -183,7 +186,7 @@ def test_a_callable_object_is_a_reward_function_too(tmp_path: Path) -> None:
     assert [outcome.score for outcome in outcomes(tmp_path, "instance")] == [1.0, 0.0]
 
 
-def test_what_a_function_returns_beside_its_score_is_kept(tmp_path: Path) -> None:
+def test_values_that_a_function_returns_with_its_score_are_kept(tmp_path: Path) -> None:
     first, _ = outcomes(tmp_path, "v07")
     assert first.details == {"acc": 1.0, "pred": "42", "why": "None", "parts": "[1, 2]"}
     first, _ = outcomes(tmp_path, "v09")

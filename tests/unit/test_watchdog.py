@@ -1,4 +1,4 @@
-"""The watchdog on real processes that stand still in real ways."""
+"""The watchdog on real processes that hang in real ways."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from verl_like.telemetry.heartbeat import HEARTBEAT, heartbeat_folder, read_all
+from verl_like.context import current
+from verl_like.telemetry.heartbeat import Heartbeat, heartbeat_folder, read_all
 from verl_like.telemetry.ledger import Ledger
 from verl_like.watchdog import guard
 from verl_like.watchdog import watch as watch_module
@@ -31,10 +32,12 @@ FLOOR_S = 1.5
 WORKER = """
 import sys, time, threading
 from pathlib import Path
-from verl_like.telemetry.heartbeat import HEARTBEAT
-from verl_like.telemetry.ledger import LEDGER, stage, waiting
-LEDGER.rest("wait/driver")
-HEARTBEAT.start(Path(sys.argv[1]), sys.argv[2])
+from verl_like.context import current
+from verl_like.telemetry.heartbeat import Heartbeat
+from verl_like.context import current
+from verl_like.telemetry.ledger import Ledger, stage, waiting
+current(Ledger).rest("wait/driver")
+current(Heartbeat).start(Path(sys.argv[1]), sys.argv[2])
 for _ in range(2):
     with stage("update"):
         time.sleep(0.1)
@@ -65,7 +68,7 @@ class Heard:
     def died(self, who: str, text: str) -> None:
         self.deaths[who] = text
 
-    def unborn(self, who: str) -> None:
+    def died_at_start(self, who: str) -> None:
         self.never_called.append(who)
 
 
@@ -104,6 +107,7 @@ def folder(heard: Heard) -> Path:
     return heartbeat_folder(f"test-{os.getpid()}")
 
 
+@pytest.mark.processes
 def test_who_holds_the_interpreter_lock_or_spins_is_named_and_who_waits_is_not(
     heard: Heard, folder: Path, tmp_path: Path
 ) -> None:
@@ -113,11 +117,11 @@ def test_who_holds_the_interpreter_lock_or_spins_is_named_and_who_waits_is_not(
         worker(folder, "worker rank 2", "while True: pass"),
     ):
         until(lambda: "rank 1 (" in str(heard.stalls) and "rank 2 (" in str(heard.stalls))
-    told = "".join(text for text, is_certain in heard.stalls if is_certain)
-    assert "worker rank 1 (pid " in told and "stands still in stage 'update'" in told
-    assert "Waiting meanwhile: worker rank 0 in 'update' for worker rank 1." in told
-    assert "worker rank 0 (pid" not in told
-    assert "uses no processor time" in told and ("it uses 0." in told or "it uses 1." in told)
+    reported = "".join(text for text, is_certain in heard.stalls if is_certain)
+    assert "worker rank 1 (pid " in reported and "hangs in stage 'update'" in reported
+    assert "Waiting meanwhile: worker rank 0 in 'update' for worker rank 1." in reported
+    assert "worker rank 0 (pid" not in reported
+    assert "uses no processor time" in reported and ("it uses 0." in reported or "it uses 1." in reported)
     written = sorted((tmp_path / "stalls").iterdir())[-1]
     assert (written / "verdict.txt").read_text().startswith("worker rank")
     stacks = (written / "stacks.txt").read_text()
@@ -125,8 +129,10 @@ def test_who_holds_the_interpreter_lock_or_spins_is_named_and_who_waits_is_not(
     assert "<module> (<string>" in stacks
 
 
-def test_stopped_workers_are_named_at_rest_too_and_those_that_go_on_are_not(heard: Heard, folder: Path) -> None:
-    works = "for _ in range(500): time.sleep(0.1); HEARTBEAT.tick()"
+@pytest.mark.processes
+@pytest.mark.slow
+def test_stopped_workers_are_named_at_rest_too_and_those_that_continue_are_not(heard: Heard, folder: Path) -> None:
+    works = "for _ in range(500): time.sleep(0.1); current(Heartbeat).tick()"
     writes = "f = open('/dev/null', 'wb')\nwhile True: f.write(b'0' * 2**21); time.sleep(0.2)"
     with (
         worker(folder, "worker rank 0", works) as in_a_stage,
@@ -142,12 +148,13 @@ def test_stopped_workers_are_named_at_rest_too_and_those_that_go_on_are_not(hear
             process.send_signal(signal.SIGSTOP)
         until(lambda: "rank 0 (" in str(heard.stalls) and "rank 1 (" in str(heard.stalls))
         in_a_stage.send_signal(signal.SIGCONT)
-        until(lambda: any("worker rank 0 goes on" in note for note in heard.notes))
-    told = "".join(text for text, _ in heard.stalls)
-    assert told.count("is stopped by a signal (SIGSTOP)") >= 2
-    assert not any(f"worker rank {rank} (pid" in told for rank in (2, 3, 4))
+        until(lambda: any("worker rank 0 continues" in note for note in heard.notes))
+    reported = "".join(text for text, _ in heard.stalls)
+    assert reported.count("is stopped by a signal (SIGSTOP)") >= 2
+    assert not any(f"worker rank {rank} (pid" in reported for rank in (2, 3, 4))
 
 
+@pytest.mark.processes
 def test_a_worker_that_dies_leaves_its_stage_and_memory_and_a_killed_watchdog_a_successor(
     heard: Heard, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -157,14 +164,16 @@ def test_a_worker_that_dies_leaves_its_stage_and_memory_and_a_killed_watchdog_a_
     os.kill(first, signal.SIGKILL)
     until(lambda: siblings() not in ([], [first]))
     assert "the watchdog's process has ended; another one is started" in caplog.text
-    dies = "x = b'1' * 2**28; time.sleep(1.5); import os; LEDGER.enter('sync'); os.kill(os.getpid(), 9)"
+    dies = "x = b'1' * 2**28; time.sleep(1.5); import os; current(Ledger).enter('sync'); os.kill(os.getpid(), 9)"
     with worker(folder, "worker rank 0", dies):
         until(lambda: heard.deaths)
     text = heard.deaths["worker rank 0"]
     assert "last seen in stage 'sync'" in text and "its memory went from" in text
 
 
-def test_processes_that_wait_for_one_another_are_told_once(heard: Heard, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.processes
+@pytest.mark.slow
+def test_processes_that_wait_for_each_other_are_reported_once(heard: Heard, folder: Path, tmp_path: Path) -> None:
     with (
         worker(folder, "worker rank 0", "with waiting('peer', 'worker rank 1'): time.sleep(50)"),
         worker(folder, "worker rank 1", "with waiting('peer', 'worker rank 0'): time.sleep(50)"),
@@ -172,24 +181,26 @@ def test_processes_that_wait_for_one_another_are_told_once(heard: Heard, folder:
         until(lambda: heard.stalls, seconds=30.0)
         time.sleep(3.0)
     [(text, is_certain)] = heard.stalls
-    assert is_certain and text.startswith("the run stands still, and everybody waits for somebody else: worker rank ")
+    assert is_certain and text.startswith("the run hangs, because every process waits for another one: worker rank ")
     assert len(list((tmp_path / "stalls").iterdir())) == 1
 
 
 DRIVER = """
 import sys
 from pathlib import Path
-from verl_like.telemetry.heartbeat import HEARTBEAT
+from verl_like.context import current
+from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import stage
-HEARTBEAT.start(Path(sys.argv[1]), "driver")
+current(Heartbeat).start(Path(sys.argv[1]), "driver")
 with stage("checkpoint"):
     print("at it", flush=True)
     sys.stdin.read()
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("is_seen_dead", [True, False], ids=["seen-dead-before", "still-ending"])
-def test_the_last_stage_of_a_driver_that_is_gone_is_told_whatever_was_seen_of_it(
+def test_the_last_stage_of_a_driver_that_is_gone_is_reported_whatever_was_seen_of_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], is_seen_dead: bool
 ) -> None:
     driver = subprocess.Popen(
@@ -205,8 +216,8 @@ def test_the_last_stage_of_a_driver_that_is_gone_is_told_whatever_was_seen_of_it
             driver.kill()
             driver.wait()
             sibling._round()
-        sibling._tell_of_driver()
-        assert "has ended without a word, in stage 'checkpoint'" in capfd.readouterr().err
+        sibling._report_driver_end()
+        assert "has ended without a message, in stage 'checkpoint'" in capfd.readouterr().err
     finally:
         driver.kill()
         driver.wait()
@@ -221,6 +232,8 @@ def siblings() -> list[int]:
     return found
 
 
+@pytest.mark.processes
+@pytest.mark.slow
 def test_a_watchdog_that_is_stopped_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -237,65 +250,66 @@ def test_a_watchdog_that_is_stopped_is_replaced(
 def test_a_first_deadline_is_longer_and_time_that_the_machine_slept_does_not_count(tmp_path: Path) -> None:
     now = time.monotonic()
     watch = Watch(tmp_path, driver=os.getpid(), deadlines=Deadlines(floor_s=10.0), clock=lambda: now)
-    HEARTBEAT.start(tmp_path, "this")
+    current(Heartbeat).start(tmp_path, "this")
     try:
-        HEARTBEAT.enter("checkpoint", now)
+        current(Heartbeat).enter("checkpoint", now)
         for second in range(99):
             now += 1.0
-            assert watch.look() == ({}, []), f"{second} s"
+            assert watch.check() == ({}, []), f"{second} s"
         now += 3.0
-        assert watch.look() == ({os.getpid(): 100.0}, [])
+        assert watch.check() == ({os.getpid(): 100.0}, [])
         now += 3600.0  # a machine that slept
-        assert watch.look() == ({}, [])
+        assert watch.check() == ({}, [])
     finally:
-        HEARTBEAT.stop()
+        current(Heartbeat).stop()
 
 
 def test_the_memory_of_a_process_that_is_ending_is_no_part_of_how_it_went(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel takes a process's memory before it lets go of the process, and then reports 0."""
+    """A dying process has no memory left before the kernel removes it, so the kernel reports 0."""
     now, known = time.monotonic(), watch_module.process_state
     watch = Watch(tmp_path, driver=os.getpid(), deadlines=Deadlines(floor_s=60.0), clock=lambda: now)
-    HEARTBEAT.start(tmp_path, "this")
+    current(Heartbeat).start(tmp_path, "this")
     try:
         for rss_bytes in (600, 609, 0):
             now += 1.0
             monkeypatch.setattr(
                 watch_module, "process_state", lambda pid, rss=rss_bytes: replace(known(pid), rss_bytes=rss)
             )
-            watch.look()
+            watch.check()
         assert [held for _, held in watch.processes[os.getpid()].memory] == [600, 609]
     finally:
-        HEARTBEAT.stop()
+        current(Heartbeat).stop()
 
 
-def test_whoever_stands_still_while_the_driver_is_stopped_is_no_stall(tmp_path: Path) -> None:
-    """Ctrl-Z stops the driver and all that shares its terminal; ``fg`` lets all of them go on."""
+@pytest.mark.processes
+def test_a_process_that_waits_for_a_stopped_driver_is_not_reported_as_hung(tmp_path: Path) -> None:
+    """Ctrl-Z stops the driver and all processes of its terminal; ``fg`` continues them."""
     now = time.monotonic()
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as driver:
         try:
             watch = Watch(tmp_path, driver=driver.pid, deadlines=Deadlines(floor_s=1.0), clock=lambda: now)
-            HEARTBEAT.start(tmp_path, "this")
-            HEARTBEAT.enter("update", now)
+            current(Heartbeat).start(tmp_path, "this")
+            current(Heartbeat).enter("update", now)
             driver.send_signal(signal.SIGSTOP)
             until(lambda: psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED)
             for _ in range(100):
                 now += 1.0
-                assert watch.look() == ({}, [])
+                assert watch.check() == ({}, [])
             driver.send_signal(signal.SIGCONT)
             until(lambda: psutil.Process(driver.pid).status() != psutil.STATUS_STOPPED)
             for _ in range(10):
                 now += 1.0
-                assert watch.look() == ({}, [])
+                assert watch.check() == ({}, [])
             now += 1.0
-            assert watch.look() == ({os.getpid(): 10.0}, [])
+            assert watch.check() == ({os.getpid(): 10.0}, [])
         finally:
-            HEARTBEAT.stop()
+            current(Heartbeat).stop()
             driver.kill()
 
 
-def test_a_run_goes_on_unwatched_where_there_is_no_room_for_heartbeats(
+def test_a_run_continues_unwatched_if_there_is_no_space_for_heartbeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a file").touch()
@@ -308,14 +322,15 @@ def test_a_run_goes_on_unwatched_where_there_is_no_room_for_heartbeats(
 HOLDS_A_FOLDER = """
 import sys, time
 from pathlib import Path
-from verl_like.watchdog.guard import made_and_held
-held = made_and_held(Path(sys.argv[1]))
+from verl_like.watchdog.guard import make_and_lock
+held = make_and_lock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)
 """
 
 
-def test_what_a_run_that_was_killed_with_its_watchdog_has_left_goes_with_the_next_start(tmp_path: Path) -> None:
+@pytest.mark.processes
+def test_leftovers_of_a_run_killed_with_its_watchdog_are_removed_at_the_next_start(tmp_path: Path) -> None:
     folders = [tmp_path / heartbeat_folder(name).name for name in ("killed", "alive", "of-something-else")]
     folders[2].mkdir()
     with ExitStack() as ends:
@@ -328,52 +343,52 @@ def test_what_a_run_that_was_killed_with_its_watchdog_has_left_goes_with_the_nex
             if folder is folders[0]:
                 process.kill()
                 process.wait(10)
-        guard.remove_forsaken(tmp_path)
+        guard.remove_abandoned(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(folder.name for folder in folders[1:])
         assert (folders[1] / "1.heartbeat").exists()
 
 
 def test_deadlines_are_learnt_from_whole_passes(tmp_path: Path) -> None:
     deadlines = Deadlines(floor_s=0.2)
-    HEARTBEAT.start(tmp_path, "this")
+    current(Heartbeat).start(tmp_path, "this")
     try:
-        HEARTBEAT.enter("update", time.monotonic())
+        current(Heartbeat).enter("update", time.monotonic())
         time.sleep(0.1)
-        HEARTBEAT.tick()
+        current(Heartbeat).tick()
         deadlines.learn(read_all(tmp_path))
         assert deadlines.of("update") == 2.0 and not deadlines.is_learnt("update")
-        with HEARTBEAT.waiting("all ranks"):
+        with current(Heartbeat).waiting("all ranks"):
             time.sleep(0.3)  # is no silence of this process
-        HEARTBEAT.enter("sync", time.monotonic())
+        current(Heartbeat).enter("sync", time.monotonic())
         deadlines.learn(read_all(tmp_path))
         assert 0.5 <= deadlines.of("update") < 1.0 and deadlines.is_learnt("update")
         assert deadlines.of("checkpoint") == 2.0
     finally:
-        HEARTBEAT.stop()
+        current(Heartbeat).stop()
 
 
 def test_threads_leave_their_own_visits_whichever_ends_first(tmp_path: Path) -> None:
     """A scorer host writes samples down while it scores: the end of the one is not the end of the other."""
     ledger = Ledger("wait/driver")
-    HEARTBEAT.start(tmp_path, "scorer host 0")
+    current(Heartbeat).start(tmp_path, "scorer host 0")
     try:
         scoring = ledger.enter("reward", "scorer processes")
         writing = ledger.enter("wait/store", "a block")
         assert read_all(tmp_path)[0].waits_for == "a block"
         ledger.leave(writing)
-        assert (ledger.current, read_all(tmp_path)[0].waits_for) == ("reward", "scorer processes")
+        assert (ledger.stage, read_all(tmp_path)[0].waits_for) == ("reward", "scorer processes")
         writing = ledger.enter("wait/store", "a block")
         ledger.leave(scoring)
-        assert ledger.current == "wait/store"
+        assert ledger.stage == "wait/store"
         ledger.leave(writing)
         assert ledger.is_resting
     finally:
-        HEARTBEAT.stop()
+        current(Heartbeat).stop()
 
 
 def test_a_heartbeat_shows_the_stage_around_a_wait(tmp_path: Path) -> None:
     ledger = Ledger()
-    HEARTBEAT.start(tmp_path, "this")
+    current(Heartbeat).start(tmp_path, "this")
     try:
         update = ledger.enter("update")
         wait = ledger.enter("wait/peer", "all ranks")
@@ -385,10 +400,11 @@ def test_a_heartbeat_shows_the_stage_around_a_wait(tmp_path: Path) -> None:
         ledger.leave(update)
         assert read_all(tmp_path)[0].stage == "idle"
     finally:
-        HEARTBEAT.stop()
+        current(Heartbeat).stop()
     assert not read_all(tmp_path)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("why", ["ends", "cannot be started"])
 def test_a_watchdog_that_ends_again_and_again_is_started_again_and_again(
     why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -400,8 +416,8 @@ def test_a_watchdog_that_ends_again_and_again_is_started_again_and_again(
         num_starts += 1
         if 1 < num_starts < 15 and why == "cannot be started":
             raise BlockingIOError(11, "Resource temporarily unavailable")
-        said = json.dumps({"kind": "dead", "who": "worker rank 0", "text": "last seen in stage 'sync'"})
-        command = ["true"] if num_starts < 15 else ["sh", "-c", f"echo '{said}'; cat"]
+        message = json.dumps({"kind": "dead", "who": "worker rank 0", "text": "last seen in stage 'sync'"})
+        command = ["true"] if num_starts < 15 else ["sh", "-c", f"echo '{message}'; cat"]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     monkeypatch.setattr(guard, "_spawn", spawn)

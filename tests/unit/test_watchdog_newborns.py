@@ -21,10 +21,12 @@ from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE, heartb
 from verl_like.watchdog import raylets as raylets_module
 from verl_like.watchdog import sibling as sibling_module
 from verl_like.watchdog.deadlines import Deadlines
-from verl_like.watchdog.newborns import Newborns, marked_by
 from verl_like.watchdog.raylets import Raylets
 from verl_like.watchdog.sibling import Settings, Sibling
+from verl_like.watchdog.starting import StartingProcesses, marked_by
 from verl_like.watchdog.watch import STOPPED_S, Watch
+
+pytestmark = pytest.mark.processes
 
 # A program that calls itself as Ray's does, and starts what it is given as Ray does: arguments and variables of each.
 RAYLET = """
@@ -39,7 +41,7 @@ sys.stdin.read()
 
 
 def context(variables: dict[str, str]) -> str:
-    """What Ray gives to the program that becomes a worker with these variables."""
+    """Return the arguments that Ray passes to the program that becomes a worker with these variables."""
     return f"--serialized-runtime-env-context={json.dumps({'command_prefix': [], 'env_vars': variables})}"
 
 
@@ -71,7 +73,7 @@ def started(tmp_path: Path) -> Iterator[Callable[[list[tuple[list[str], dict[str
 
 @pytest.fixture
 def folder() -> Path:
-    return heartbeat_folder(f"newborns-{os.getpid()}")
+    return heartbeat_folder(f"starting-{os.getpid()}")
 
 
 def test_workers_are_known_by_their_variables_from_the_program_on_that_becomes_them(
@@ -95,23 +97,25 @@ def test_workers_are_known_by_their_variables_from_the_program_on_that_becomes_t
         pids[2]: "a process that Ray is starting",
         pids[3]: "Ray's runtime-env agent",
     }
-    assert Newborns(folder).look() == found
-    assert Newborns(folder.with_name(f"{folder.name}.0123abcd")).look() == found, "the watchdog of another node"
+    assert StartingProcesses(folder).find() == found
+    assert StartingProcesses(folder.with_name(f"{folder.name}.0123abcd")).find() == found, (
+        "the watchdog of another node"
+    )
     assert set(pids[:5]) <= set(marked_by(folder)) and not {*pids[5:], os.getpid()} & set(marked_by(folder))
 
 
-def test_a_process_that_comes_or_goes_between_two_looks_is_seen(
+def test_a_process_that_starts_or_ends_between_two_checks_is_seen(
     folder: Path, started: Callable[[list[tuple[list[str], dict[str, str]]]], list[int]]
 ) -> None:
-    """A look reads nothing again of the processes that it knows to be others."""
-    newborns = Newborns(folder)
-    assert newborns.look() == {}
+    """A check does not read processes again that it knows to be other programs."""
+    starting = StartingProcesses(folder)
+    assert starting.find() == {}
     [pid] = started([([], {FOLDER_VARIABLE: str(folder), NAME_VARIABLE: "worker rank 0"})])
-    assert newborns.look() == {pid: "worker rank 0"}
+    assert starting.find() == {pid: "worker rank 0"}
     os.kill(pid, signal.SIGKILL)
     while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
-    assert newborns.look() == {}
+    assert starting.find() == {}
 
 
 def test_a_newborn_that_is_stopped_or_killed_is_noticed_and_one_with_a_heartbeat_is_none(
@@ -125,24 +129,24 @@ def test_a_newborn_that_is_stopped_or_killed_is_noticed_and_one_with_a_heartbeat
     try:
         for _ in range(20):  # it may load for as long as it likes
             now += 3.0
-            assert watch.look() == ({}, [])
+            assert watch.check() == ({}, [])
         assert {watched.who for watched in watch.processes.values()} == {"worker rank 0", "worker rank 1"}
         os.kill(first, signal.SIGSTOP)
         while psutil.Process(first).status() != psutil.STATUS_STOPPED:
             time.sleep(0.01)
-        watch.look()
+        watch.check()
         now += STOPPED_S / 2
-        watch.look()
+        watch.check()
         now += STOPPED_S / 2
-        assert watch.look() == ({first: STOPPED_S}, [])
+        assert watch.check() == ({first: STOPPED_S}, [])
         os.kill(second, signal.SIGKILL)
         while psutil.Process(second).status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.01)
         now += 1.0
-        [dead] = watch.look()[1]
+        [dead] = watch.check()[1]
         assert (dead.who, dead.stage) == ("worker rank 1", "start")
         (folder / f"{first}.heartbeat").touch()
-        assert Newborns(folder).look() == {}
+        assert StartingProcesses(folder).find() == {}
     finally:
         (folder / f"{first}.heartbeat").unlink(missing_ok=True)
         folder.rmdir()
@@ -153,38 +157,38 @@ def test_a_process_without_a_heartbeat_that_says_no_longer_who_it_is_has_not_die
 ) -> None:
     """Between two programs the kernel shows no variables."""
     found = {os.getpid(): "worker rank 0"}
-    monkeypatch.setattr(Newborns, "look", lambda self: found)
+    monkeypatch.setattr(StartingProcesses, "find", lambda self: found)
     watch = Watch(tmp_path, driver=os.getpid(), deadlines=Deadlines(floor_s=0.1))
-    watch.look()
+    watch.check()
     assert [watched.who for watched in watch.processes.values()] == ["worker rank 0"]
     found = {}
-    assert watch.look() == ({}, [])
+    assert watch.check() == ({}, [])
 
 
-def test_a_death_that_ray_does_not_notice_is_said_once_no_other_process_has_come(
+def test_a_death_that_ray_misses_is_reported_if_no_other_process_replaces_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alive = {os.getpid(): "worker rank 0"}
-    monkeypatch.setattr(Newborns, "look", lambda self: alive)
+    monkeypatch.setattr(StartingProcesses, "find", lambda self: alive)
     settings = Settings(folder=str(tmp_path), driver=os.getpid(), stalls=str(tmp_path), floor_s=60, ends=False)
     sibling = Sibling(settings)
-    said: list[str] = []
-    monkeypatch.setattr(sibling, "_say", lambda kind, **what: said.append(kind))
+    message: list[str] = []
+    monkeypatch.setattr(sibling, "_send", lambda kind, **what: message.append(kind))
     with subprocess.Popen(["sleep", "60"]) as process:
         alive[process.pid] = "worker rank 1"
-        sibling._watch.remember_newborns()  # it lives for less than a round
+        sibling._watch.remember_starting()  # it lives for less than a round
         process.kill()
         process.wait(10)
     sibling._round()
-    assert said.count("dead") == 1 and "unborn" not in said
+    assert message.count("dead") == 1 and "died_at_start" not in message
     alive[os.getppid()] = "worker rank 1"  # Ray has started another
     monkeypatch.setattr(sibling_module, "REPLACED_S", 0.0)
     sibling._round()
-    assert "unborn" not in said
+    assert "died_at_start" not in message
     del alive[process.pid]
     sibling._unreplaced["worker rank 2"] = time.monotonic()
     sibling._round()
-    assert said.count("unborn") == 1
+    assert message.count("died_at_start") == 1
 
 
 @pytest.mark.parametrize("is_start", [True, False])
@@ -193,7 +197,7 @@ def test_a_start_ends_where_a_process_died_before_its_first_call(is_start: bool)
     verdicts.expect(acts=False)
     verdicts.check(is_start=True)
     verdicts.died("worker rank 1", "last seen in stage 'start', 2 s after it began")
-    verdicts.unborn("worker rank 1")
+    verdicts.died_at_start("worker rank 1")
     if is_start:
         with pytest.raises(WorkerError, match=r"^worker rank 1 died while it was being started, last seen in stage"):
             verdicts.check(is_start=True)

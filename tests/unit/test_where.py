@@ -12,7 +12,7 @@ import pytest
 from tests.tools.house import functions
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("verl_like", "verl_like_graders", "verl_like_migrate")
+PACKAGES = ("verl_like", "verl_like_environments", "verl_like_graders", "verl_like_migrate")
 ROW = re.compile(r"\| (?P<question>[^|]+\?) \| `(?P<file>[\w/]+\.py):(?P<function>[\w.]+)` \|")
 
 
@@ -59,7 +59,7 @@ def test_every_answer_is_a_function_that_exists() -> None:
     assert not missing, "correct docs/where.md:\n" + "\n".join(missing)
 
 
-def test_an_answer_that_has_moved_is_reported_with_its_new_place(
+def test_an_answer_that_has_moved_is_reported_with_its_new_location(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)

@@ -1,4 +1,4 @@
-"""Which engine gets which prompts: each is generated for once, whoever takes it."""
+"""The assignment of prompts to engines: each prompt is generated for once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_in_advance_every_prompt_is_assigned_to_an_engine_in_turn() -> None:
     assert [rows.tolist() for rows in assignment.of_engine] == [[0, 2, 4], [1, 3]] and not len(assignment.queue)
 
 
-def test_engines_begin_with_what_they_can_run_at_once_and_the_rest_waits_in_order() -> None:
+def test_engines_start_what_fits_at_once_and_the_rest_waits_in_sequence() -> None:
     assignment = assigned_by_queue(np.array([4, 2, 0, 1, 3]), 2, most=1)
     assert [rows.tolist() for rows in assignment.of_engine] == [[4], [2]] and assignment.queue.tolist() == [0, 1, 3]
 
@@ -43,7 +43,7 @@ def test_every_prompt_is_assigned_or_waits_once(num_prompts: int, engines: int, 
 
 
 def came(*groups: tuple[str, list[int]]) -> dict[str, Any]:
-    """The facts of groups, each with the tokens of its responses."""
+    """Return the facts of groups, each with the tokens of its responses."""
     return {
         "group_id": np.repeat(np.arange(len(groups)), [len(tokens) for _, tokens in groups]),
         "uid": np.repeat([uid for uid, _ in groups], [len(tokens) for _, tokens in groups]),
@@ -86,6 +86,7 @@ def take(rank: int, store: Path, results: Any) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.processes
 def test_engines_take_each_number_once_and_the_ranks_of_one_take_the_same(tmp_path: Path) -> None:
     context = get_context("spawn")
     results = context.Queue()

@@ -56,7 +56,7 @@ class TwoTurns:
             return self._first
         if not self._ids:
             self._ids = [*finished.response_ids, 7, 8]
-            return request("a name of its own", [*self._first.prompt_ids, *self._ids])
+            return request("a new name", [*self._first.prompt_ids, *self._ids])
         return Response(
             token_ids=[*self._ids, *finished.response_ids],
             log_probs=[-0.5, 0.0, 0.0, -0.5],
@@ -91,7 +91,7 @@ def test_the_samples_of_a_prompt_are_submitted_at_once_and_found_by_any_name() -
     assert engine.calls == [["x", "not:a:number"]]
     [second], [first] = episodes.step(), episodes.step()
     assert [(each.row, each.number, each.version) for each in (first, second)] == [(5, 0, 3), (5, 1, 3)]
-    assert (first.response.token_ids, second.response.token_ids) == ([1], [2])
+    assert (first.responses[0].token_ids, second.responses[0].token_ids) == ([1], [2])
 
 
 def test_an_episode_of_two_turns_asks_again_and_keeps_the_mask_of_what_was_sampled() -> None:
@@ -100,9 +100,9 @@ def test_an_episode_of_two_turns_asks_again_and_keeps_the_mask_of_what_was_sampl
     assert episodes.step() == []
     engine.version = 4  # the first token is still that of version 3
     [sample] = episodes.step()
-    assert sample.response.token_ids == [2, 7, 8, 5] and sample.version == 3
-    assert sample.response.is_sampled.tolist() == [True, False, False, True]
-    assert engine.calls == [["0:0"], ["a name of its own"]]
+    assert sample.responses[0].token_ids == [2, 7, 8, 5] and sample.version == 3
+    assert sample.responses[0].is_sampled.tolist() == [True, False, False, True]
+    assert engine.calls == [["0:0"], ["a new name"]]
 
 
 def test_abort_names_the_requests_that_episodes_wait_for_now() -> None:
@@ -111,7 +111,7 @@ def test_abort_names_the_requests_that_episodes_wait_for_now() -> None:
     episodes.step()
     episodes.step()
     episodes.abort()
-    assert engine.calls[-1] == ("abort", ["a name of its own"])
+    assert engine.calls[-1] == ("abort", ["a new name"])
     episodes.abort()
     assert len(engine.calls) == 3, "nothing is left to abort"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +15,11 @@ from torch.distributed import HashStore
 from tests.tools.house import modules, own_imports
 from verl_like.backends.base import EngineUsage, Finished, Request, Sampling, StaleWeightsError
 from verl_like.config.schema import Config
+from verl_like.environments.turns import RowTurns
 from verl_like.protocol import DataProto, Ragged
 from verl_like.workers import generator
-from verl_like.workers.episodes import EpisodeFactory, Response, SingleTurn
-from verl_like.workers.generator import ROLLOUT_COLUMNS, GeneratorRole
+from verl_like.workers.episodes import EpisodeFactory, FinishedSample, Response, RunningEpisodes, SingleTurn
+from verl_like.workers.generator import ROLLOUT_COLUMNS, TURN_COLUMNS, GeneratorRole
 
 STEP_S, PROMPTS = 0.02, 8
 
@@ -39,7 +41,7 @@ class OneAfterTheOther:
         self.features += [request.features for request in requests]
         self.most = max(self.most, len(self._requests))
 
-    def room(self) -> int:
+    def num_free_slots(self) -> int:
         return max(self._max_num_seqs - len(self._requests), 0)
 
     def step(self) -> list[Finished]:
@@ -80,6 +82,7 @@ def stream(
     n: int = 1,
     own: int = PROMPTS,
     episode: EpisodeFactory = SingleTurn,
+    episodes: type[RunningEpisodes] = RunningEpisodes,
     features: list[dict[str, Any]] | None = None,
     **options: Any,
 ) -> list[Any]:
@@ -97,7 +100,9 @@ def stream(
             **({} if features is None else {"features": features}),
         }
     )
-    role = GeneratorRole(setup, engine, HashStore(), episode)
+    role = GeneratorRole(
+        setup, engine, HashStore(), lambda engine, ranks, samples: episodes(engine, episode, samples.requests)
+    )
     sampling = Sampling(max_tokens=4, temperature=1.0, top_p=1.0, top_k=-1)
     found = role.generate(
         rows_of(table.view(0, own)),
@@ -112,7 +117,7 @@ def stream(
 
 
 def rows_of_blocks(block_kib: float) -> list[int]:
-    """How many rows each block has, of one response to each prompt."""
+    """Return the number of rows of each block, with one response to each prompt."""
     return [len(block) for block in streamed(OneAfterTheOther(), block_kib=block_kib)]
 
 
@@ -130,14 +135,14 @@ def test_a_small_block_is_handed_on_when_its_first_response_has_waited(monkeypat
     assert sum(found) == PROMPTS and 2 <= len(found) <= PROMPTS / 2, "each has at least the two of its wait"
 
 
-def test_an_engine_takes_from_the_queue_what_it_has_room_for_until_every_prompt_is_done() -> None:
+def test_an_engine_takes_prompts_from_the_queue_up_to_its_capacity_until_all_are_done() -> None:
     engine = OneAfterTheOther(max_num_seqs=5)
     blocks = streamed(engine, n=2, own=1)
     assert sorted(np.concatenate([block.ragged("prompt_ids").lengths for block in blocks]).tolist()) == [2] * 16
-    assert engine.most == 5, "the next two began when there was room for both"
+    assert engine.most == 5, "the next two began when there was capacity for both"
 
 
-def test_an_idle_engine_takes_a_group_that_is_larger_than_its_room() -> None:
+def test_an_idle_engine_takes_a_group_larger_than_its_capacity() -> None:
     engine = OneAfterTheOther(max_num_seqs=2)
     assert sum(len(block) for block in streamed(engine, n=3, own=0)) == 3 * PROMPTS
     assert engine.most == 3
@@ -167,6 +172,50 @@ def test_the_mask_is_what_the_episode_says() -> None:
     assert facts["response_tokens"].tolist() == [2] * PROMPTS and facts["log_prob_sum"].tolist() == [-1.0] * PROMPTS
 
 
+class Forking(RunningEpisodes):
+    """Makes two rows of every second sample: the engine's token, and its copy before a token of a second turn."""
+
+    def step(self) -> list[FinishedSample]:
+        return [self._episode_of(sample) for sample in super().step()]
+
+    @staticmethod
+    def _episode_of(sample: FinishedSample) -> FinishedSample:
+        def row(ids: list[int], index: int, key: int) -> Response:
+            turns = RowTurns(
+                index=np.array([index], np.int32),
+                num_tokens=np.array([1], np.int32),
+                rewards=np.array([index + 0.5], np.float32),
+                state_keys=np.array([key]),
+            )
+            mask = np.arange(len(ids)) == len(ids) - 1
+            return Response(
+                token_ids=ids, log_probs=[-1.0] * len(ids), is_sampled=mask, finish_reason="stop", turns=turns
+            )
+
+        rows = (row([5], 0, 70), row([5, 9, 6], 1, 71))[: 1 + sample.number % 2]
+        return replace(sample, responses=rows, facts={"num_turns": len(rows)})
+
+
+def test_rows_of_an_episode_are_adjacent_with_their_turns_in_columns_and_counts_in_facts() -> None:
+    facts, block = stream(OneAfterTheOther(), block_kib=256, n=2, episodes=Forking)
+    assert set(block.columns) == ROLLOUT_COLUMNS | TURN_COLUMNS
+    assert facts["sample"].tolist() == [0, 1, 1] * PROMPTS and facts["episode_row"].tolist() == [0, 0, 1] * PROMPTS
+    assert block["episode_row"].tolist() == [0, 0, 1] * PROMPTS
+    assert facts["sampled_tokens"].tolist() == [1, 1, 1] * PROMPTS
+    assert facts["response_tokens"].tolist() == [1, 1, 3] * PROMPTS
+    assert facts["num_turns"].tolist() == [1, 2, 2] * PROMPTS
+    assert facts["log_prob_sum"].tolist() == [-1.0] * 3 * PROMPTS, "the copy of a token counts in its own row only"
+    assert block.ragged("turn_index").values.tolist() == [0, 0, 1] * PROMPTS
+    assert block.ragged("turn_tokens").values.tolist() == [1, 1, 1] * PROMPTS
+    assert block.ragged("turn_rewards").values.tolist() == [0.5, 0.5, 1.5] * PROMPTS
+    assert block.ragged("state_keys").values.tolist() == [70, 70, 71] * PROMPTS
+
+
+def test_without_turns_there_are_neither_their_columns_nor_their_facts() -> None:
+    facts, block = stream(OneAfterTheOther(), block_kib=256)
+    assert set(block.columns) == ROLLOUT_COLUMNS and not {"episode_row", "sampled_tokens"} & set(facts)
+
+
 def test_what_is_unfinished_at_an_interrupt_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = OneAfterTheOther()
     monkeypatch.setattr("verl_like.workers.engine_ranks.EngineRanks.are_interrupted", lambda self: True)
@@ -175,7 +224,7 @@ def test_what_is_unfinished_at_an_interrupt_is_aborted(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("asked", "max_lag"), [(2, 0), (0, 0), (3, 1), (0, 1)])
 def test_another_version_than_asked_for_or_one_beyond_the_lag_is_refused(asked: int, max_lag: int) -> None:
-    with pytest.raises(StaleWeightsError, match=f"from weight version {asked}.* the engine holds 1"):
+    with pytest.raises(StaleWeightsError, match=f"needs weight version {asked}.* the engine holds 1"):
         stream(OneAfterTheOther(), version=asked, max_lag=max_lag)
 
 

@@ -34,6 +34,6 @@ def test_ranks_with_one_checksum_or_none_are_no_error(checksum: int | None) -> N
 
 
 def test_ranks_that_gave_other_weights_end_the_run() -> None:
-    told = "in the sync to version 7 ranks [2] gave their engines other weights than rank 0: checksums 12 and 11"
-    with pytest.raises(RunError, match=re.escape(told) + ".*fsdp.shard_size=all"):
+    reported = "in the sync to version 7 ranks [2] sent their engines other weights than rank 0: checksums 12 and 11"
+    with pytest.raises(RunError, match=re.escape(reported) + ".*fsdp.shard_size=all"):
         synced([REPORT, REPORT, replace(REPORT, checksum=12)])

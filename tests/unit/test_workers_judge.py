@@ -21,7 +21,8 @@ from tests._tiny_model import END_ID, save_model, weights_of
 from tests.unit._reward import messages
 from verl_like.backends.model_folder import checkpoint_weights, model_folder
 from verl_like.config.schema import Config, JudgeConfig, ModelConfig, RewardConfig
-from verl_like.controller.store import STORE
+from verl_like.context import current
+from verl_like.controller.store import StoreCounters
 from verl_like.protocol import DataProto, Ragged
 from verl_like.reward.scores import Scores
 from verl_like.workers.reward_models.judge import JudgeRole, judge_engine
@@ -68,7 +69,7 @@ def judge_role(folders: dict[str, Path], name: str, *, rank: int = 0, **fields: 
     judge = JudgeConfig(path=str(folders[name]), backend="hf", **{**settings, **fields})
     config = Config(model=ModelConfig(path=str(folders["policy"])), reward=RewardConfig(judge=judge))
     setup = WorkerSetup(config=config, rank=rank, world_size=2, device="cpu", run_id="unit", roles=frozenset())
-    # The engine of one rank, whatever the role is told.
+    # The engine of one rank, whatever arguments the role gets.
     alone = replace(judge, tensor_parallel_size=1)
     return JudgeRole(setup, judge_engine(replace(setup, config=replace(config, reward=RewardConfig(judge=alone)))))
 
@@ -83,8 +84,14 @@ def block_of(folders: dict[str, Path], rows: list[tuple[Any, str, Any, dict[str,
             ),
             "prompt_text": ["in the policy's own template"] * len(rows),
             "reward_inputs": [
-                {"data_source": "x", "ground_truth": truth, "extra_info": extra, "messages": prompt, "columns": {}}
-                for prompt, _, truth, extra in rows
+                {
+                    "data_source": "x",
+                    "ground_truth": ground_truth,
+                    "extra_info": extra,
+                    "messages": prompt,
+                    "columns": {},
+                }
+                for prompt, _, ground_truth, extra in rows
             ],
         }
     )
@@ -96,7 +103,7 @@ def sums(count: int) -> list[tuple[Any, str, Any, dict[str, Any]]]:
 
 @torch.no_grad()
 def greedy(folder: Path, text: str, *, max_tokens: int = 16) -> tuple[str, bool]:
-    """What transformers answers to this text, and whether it ended by itself."""
+    """Return transformers' answer to this text, and whether it ended with the end token."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     ids = tokenizer(text)["input_ids"]
     start = len(ids)
@@ -106,10 +113,10 @@ def greedy(folder: Path, text: str, *, max_tokens: int = 16) -> tuple[str, bool]
 
 
 def judged(role: JudgeRole, block: DataProto) -> Scores:
-    STORE.take()
+    current(StoreCounters).take()
     answer = role.judge(block)
     assert answer is not None
-    assert STORE.take() == block.nbytes
+    assert current(StoreCounters).take() == block.nbytes
     return answer
 
 
@@ -118,8 +125,8 @@ def test_verdicts_and_scores_are_those_of_the_models_own_weights(folders: dict[s
     rows = sums(8)
     found = judged(judge_role(folders, name), block_of(folders, rows))
     digits = 0
-    for row, (prompt, response, truth, extra) in enumerate(rows):
-        verdict, _ = greedy(folders[name], f"{prompt}{response},{truth},{extra['level']}?")
+    for row, (prompt, response, ground_truth, extra) in enumerate(rows):
+        verdict, _ = greedy(folders[name], f"{prompt}{response},{ground_truth},{extra['level']}?")
         assert found.details[row] == {"judge_verdict": verdict}
         last = re.findall(DIGIT, verdict)[-1:]
         digits += len(last)
@@ -135,11 +142,11 @@ def test_a_verdict_without_a_score_says_what_it_was_and_whether_it_was_cut(folde
     rows = sums(8)
     found = judged(judge_role(folders, "tied", score_pattern="never (\\d)"), block_of(folders, rows))
     assert np.isnan(found.score).all()
-    for row, (prompt, response, truth, extra) in enumerate(rows):
-        verdict, has_ended = greedy(folders["tied"], f"{prompt}{response},{truth},{extra['level']}?")
+    for row, (prompt, response, ground_truth, extra) in enumerate(rows):
+        verdict, has_ended = greedy(folders["tied"], f"{prompt}{response},{ground_truth},{extra['level']}?")
         assert found.details[row] == {"judge_verdict": verdict}
         assert messages(found)[row]
-        assert ("cut at reward.judge.max_tokens=16" in messages(found)[row]) is not has_ended
+        assert ("truncated at reward.judge.max_tokens=16" in messages(found)[row]) is not has_ended
 
 
 def test_a_judge_with_a_chat_template_is_asked_as_a_user(folders: dict[str, Path]) -> None:
@@ -148,7 +155,7 @@ def test_a_judge_with_a_chat_template_is_asked_as_a_user(folders: dict[str, Path
     assert [details["judge_verdict"] for details in found.details] == expected
 
 
-def test_a_prompt_of_several_messages_is_told_with_its_roles(folders: dict[str, Path]) -> None:
+def test_a_prompt_of_several_messages_is_formatted_with_its_roles(folders: dict[str, Path]) -> None:
     chat = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "2"}]
     found = judged(judge_role(folders, "tied"), block_of(folders, [(chat, "4", 4, {"level": "easy"})]))
     assert found.details[0]["judge_verdict"] == greedy(folders["tied"], "user: 1+1\n\nassistant: 24,4,easy?")[0]

@@ -1,4 +1,4 @@
-"""What a worker is told before and as it is built."""
+"""Settings and environment of a worker, before and during its build."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ ENVIRONMENTS = (worker_environment, reward_model_environment, judge_environment)
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_deterministic_run_tells_the_libraries_before_they_load(environment, device: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_deterministic_run_configures_libraries_before_they_load(environment, device: str) -> None:  # type: ignore[no-untyped-def]
     plain = environment(Config(), device)
-    told = environment(Config(trainer=TrainerConfig(deterministic=True)), device)
+    reported = environment(Config(trainer=TrainerConfig(deterministic=True)), device)
     expected = {"TORCHINDUCTOR_DETERMINISTIC": "1"}
     if device == "cuda":
         expected["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    assert told == {**plain, **expected} and not plain.keys() & expected.keys()
-    mine = ClusterConfig(env={"CUBLAS_WORKSPACE_CONFIG": ":16:8"})
-    config = Config(trainer=TrainerConfig(deterministic=True), cluster=mine)
+    assert reported == {**plain, **expected} and not plain.keys() & expected.keys()
+    own = ClusterConfig(env={"CUBLAS_WORKSPACE_CONFIG": ":16:8"})
+    config = Config(trainer=TrainerConfig(deterministic=True), cluster=own)
     assert environment(config, "cuda")["CUBLAS_WORKSPACE_CONFIG"] == ":16:8", "cluster.env has the last word"
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_segments_of_gpu_memory_grow_unless_told_otherwise(environment) -> None:  # type: ignore[no-untyped-def]
+def test_segments_of_gpu_memory_grow_by_default(environment) -> None:  # type: ignore[no-untyped-def]
     assert environment(Config(), "cuda")["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
     assert "PYTORCH_CUDA_ALLOC_CONF" not in environment(Config(), "cpu")
-    mine = Config(cluster=ClusterConfig(env={"PYTORCH_CUDA_ALLOC_CONF": ""}))
-    assert environment(mine, "cuda")["PYTORCH_CUDA_ALLOC_CONF"] == ""
+    own = Config(cluster=ClusterConfig(env={"PYTORCH_CUDA_ALLOC_CONF": ""}))
+    assert environment(own, "cuda")["PYTORCH_CUDA_ALLOC_CONF"] == ""
 
 
 def test_a_worker_that_sees_the_gpus_of_others_is_refused() -> None:
@@ -45,8 +45,8 @@ def test_a_worker_that_sees_the_gpus_of_others_is_refused() -> None:
 PUTS_TWICE = """
 import logging, sys, warnings, torch
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-from verl_like.workers.setup import choose_what_repeats
-choose_what_repeats()
+from verl_like.workers.setup import use_deterministic_operations
+use_deterministic_operations()
 for _ in range(2):
     torch.zeros(4).put_(torch.tensor([1, 1]), torch.tensor([1.0, 2.0]))
 warnings.warn("of something else")
@@ -54,7 +54,8 @@ assert torch.are_deterministic_algorithms_enabled() and not torch.utils.determin
 """
 
 
-def test_an_operation_that_cannot_repeat_is_told_once() -> None:
+@pytest.mark.processes
+def test_an_operation_that_cannot_repeat_is_reported_once() -> None:
     done = subprocess.run([sys.executable, "-c", PUTS_TWICE], capture_output=True, text=True, check=True)
     assert done.stdout == "trainer.deterministic: put_ does not have a deterministic implementation\n"
     assert "of something else" in done.stderr and "put_" not in done.stderr

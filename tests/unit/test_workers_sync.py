@@ -117,6 +117,6 @@ def test_an_actor_sends_its_own_version_and_without_a_sink_nothing() -> None:
     actor = ActorRole(setup, policy, sink)
     actor.version = 4
     actor.sync(keeps_requests=True)
-    assert sink.calls[0] == ("begin", 4, True), "the receiver is told to keep its requests"
+    assert sink.calls[0] == ("begin", 4, True), "the receiver must keep its requests"
     with pytest.raises(AssertionError, match="without a sink"):
         ActorRole(setup, policy).sync(keeps_requests=False)

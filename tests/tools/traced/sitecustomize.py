@@ -5,7 +5,8 @@ process, the checkout's root, the project's packages in it, and the functions at
 of one of these and each call of a Ray actor's method adds a line with the project's functions on the stack.
 
 A stack continues in the thread that handed over the work: the thread that put the item into the queue, or, for work
-that came through no queue, the thread that started this one. Standard library only; the product knows nothing of it.
+that came through no queue, the thread that started this one. Uses the standard library only; verl_like does not depend
+on it.
 """
 
 import functools
@@ -19,7 +20,7 @@ import threading
 TRACE = json.loads(os.environ.get("VERL_LIKE_TRACE", "null"))
 ACTOR_CALLS = "ray.actor", "ActorMethod._remote"
 WORKER_MODE = 1  # of Ray
-# Not functions of their own: Python 3.12 compiles the first three into the function that holds them.
+# Not counted as functions: Python 3.12 inlines the first three into the function that contains them.
 COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<module>"}
 
 _local = threading.local()
@@ -42,7 +43,7 @@ def _origin():
             functions.append(listed)
         taken_here = taken.get(id(frame))
         if taken_here is not None and taken_here[0] is code:
-            handed = taken_here[1]  # of several the outermost: what the others brought is an answer, not the work
+            handed = taken_here[1]  # the outermost counts: inner ones took answers, not the work
         frame = frame.f_back
     functions.reverse()
     thread = threading.current_thread()
@@ -65,7 +66,7 @@ def _task():
 
 
 def _record(end, function=None, made=()):
-    """Write down the stack, with the function that is about to be called."""
+    """Record the stack, with the function that is about to be called."""
     origin = _origin()
     called = [] if function is None else [_listed(function.__code__)]
     line = json.dumps({"end": end, "made": list(made), "task": origin["task"], "stack": [*origin["stack"], *called]})
@@ -81,7 +82,7 @@ def _put(of, item):
 
 
 def _got(of, item):
-    """Remember in the frame that took the item where it came from; it is looked up while that frame is running."""
+    """Record the item's origin for the frame that took it; the entry is read while that frame is running."""
     origin = _handed_over.pop((id(of), id(item)), None)
     if origin is None:
         return
@@ -163,7 +164,7 @@ def _traced_actor_call(function):
 def _trace_ends(module):
     """Replace the ends that this module defines."""
     found = [(ACTOR_CALLS, _traced_actor_call)]
-    found += [(place, functools.partial(_traced, end=end)) for end, place in TRACE["ends"].items()]
+    found += [(target, functools.partial(_traced, end=end)) for end, target in TRACE["ends"].items()]
     for (where, name), wrapped in found:
         owner_name, _, attribute = name.rpartition(".")
         owner = getattr(module, owner_name, None) if owner_name else module
