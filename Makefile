@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps setup train test unit e2e e2e-algorithms chaos lint types format bench bench-check gpu-check doctor docs docker container-check peers lock clean distclean
+.PHONY: help deps setup train test test-all unit e2e e2e-algorithms chaos lint types format bench bench-check gpu-check doctor docs docker container-check peers lock clean distclean
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,16 +21,25 @@ LOCK_HASH := $(shell cat $(LOCK) requirements/base.in 2>/dev/null | sha256sum | 
 STAMP := $(VENV)/.installed-$(LOCK_HASH)
 EDITABLE := $(VENV)/.editable-$(LOCK_HASH)
 ARGS ?=
-MARKERS := -m "not whole_recipe$(if $(filter cpu,$(ACCELERATOR)), and not gpu)"
-# `make test` runs this many tests in parallel; tests of one file run in one process because they share fixtures. Tests
-# that measure time or need a GPU exclusively run afterwards. pytest's status 5: ARGS selected no test of one of the two.
+# `make test` leaves out what is LONG, and `make test-all` runs that alone. Each runs JOBS test files in parallel (tests of
+# one file share fixtures, so one process runs them) and then, one by one, the tests that measure time or need a GPU.
 JOBS ?= 2
-SIDE_BY_SIDE := not alone and not gpu and not whole_recipe
-ALONE := $(if $(filter cpu,$(ACCELERATOR)),alone and not gpu,alone or gpu)
+LONG := (slow or whole_recipe)
+EXCLUSIVE := $(if $(filter cpu,$(ACCELERATOR)),alone and not gpu,(alone or gpu))
+# Files with such tests, so that the second phase does not collect all others.
+EXCLUSIVE_FILES = $(shell grep -rlE 'mark\.(alone|gpu)\b' tests --include='test_*.py' | sort)
+IN_PARALLEL := --dist loadfile --no-loadscope-reorder
 SLOWEST := --durations=20 --durations-min=5  # ARGS=--record-durations saves all to tests/durations.json
 # Written directly in a recipe, $(MAKE) would make `make -n test` run the tests instead of printing the commands.
 AGAIN := $(MAKE) --no-print-directory
-UNIT_MARKERS := -m "not slow and not gpu"
+UNIT := tests/unit tests/environments tests/graders tests/migrate tests/spec
+# Run the tests of an expression in two phases and set failed=1 if one fails. pytest's status 5: ARGS selected no test.
+define RUN_TESTS
+	$(BIN)/python -m pytest tests -m "$(1) and not alone and not gpu" -n $(JOBS) $(IN_PARALLEL) $(SLOWEST) $(ARGS); \
+	case $$? in 0) ran=1 ;; 5) ;; *) failed=1 ;; esac; \
+	$(BIN)/python -m pytest $(EXCLUSIVE_FILES) -m "$(1) and $(EXCLUSIVE)" $(SLOWEST) $(ARGS); \
+	case $$? in 0) ran=1 ;; 5) ;; *) failed=1 ;; esac
+endef
 
 help:  ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,21 +68,25 @@ $(EDITABLE): $(STAMP) setup.py pyproject.toml
 train: setup  ## train a small model on arithmetic with GRPO; ARGS="trainer.seed=2 algorithm=ppo"
 	$(BIN)/python -m recipes.arithmetic.train $(ARGS)
 
-test: setup  ## run lint, types and every test this machine can run, two in parallel; JOBS=1 if memory is short
+test: setup  ## run lint, types and the tests of all areas, in ten minutes on two cores; JOBS=1 if memory is short
 	@failed=0; ran=0; \
 	$(AGAIN) lint || failed=1; \
 	$(AGAIN) types || failed=1; \
-	$(BIN)/python -m pytest tests -m "$(SIDE_BY_SIDE)" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SLOWEST) $(ARGS); \
-	case $$? in 0) ran=1 ;; 5) ;; *) failed=1 ;; esac; \
-	$(BIN)/python -m pytest tests -m "$(ALONE)" $(SLOWEST) $(ARGS); \
-	case $$? in 0) ran=1 ;; 5) ;; *) failed=1 ;; esac; \
+	$(call RUN_TESTS,not $(LONG)); \
+	echo "make test-all runs the slow tests, which make test leaves out"; \
 	[ $$failed = 0 ] && [ $$ran = 1 ]
 
-unit: setup  ## run only the tests without Ray and vLLM (about ten minutes on two cores; ARGS="-k hub" selects some)
-	$(BIN)/python -m pytest tests/unit tests/graders tests/migrate tests/spec $(UNIT_MARKERS) $(ARGS)
+test-all: setup  ## run only the slow tests, which make test leaves out, in 30 minutes: run both for all tests
+	@failed=0; ran=0; \
+	$(call RUN_TESTS,$(LONG)); \
+	[ $$failed = 0 ] && [ $$ran = 1 ]
 
-e2e: setup  ## run only the tests on the real stack
-	$(BIN)/python -m pytest tests/ray tests/e2e $(MARKERS) $(ARGS)
+unit: setup  ## run only the tests that start no process, in about two and a half minutes (ARGS="-k aggregator" selects some)
+	@# torch would start a thread on each core in each of the processes.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(UNIT) -m "not slow and not processes and not alone and not gpu" --no-processes -n $(JOBS) $(IN_PARALLEL) $(ARGS)
+
+e2e: setup  ## run only the tests of make test on the real stack
+	$(BIN)/python -m pytest tests/ray tests/e2e -m "not $(LONG)$(if $(filter cpu,$(ACCELERATOR)), and not gpu)" $(ARGS)
 
 chaos: setup  ## inject a fault into every stage and process of the real stack; print a table (one or two runs per case; ARGS="--only rollout")
 	$(BIN)/python -m benchmarks.chaos $(ARGS)
@@ -120,11 +133,17 @@ docker: ## build the images verl-like:cpu and verl-like:cuda
 container-check: setup  ## as root: test the cpu image in a bare Debian without Docker (eight minutes, 5 GiB)
 	@$(BIN)/python -m tests.tools.container_check $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(ARGS)
 
-peers: setup  ## install other projects into .peers, for benchmarks that compare with them (PYTHONPATH=.peers)
-	@# With --no-deps nothing here shadows packages of .venv; the other lines are imports of these three that .venv lacks.
+peers: setup  ## install other projects into .peers, for benchmarks and tests that run their code (0.9 GB, four minutes)
+	@# With --no-deps nothing here shadows packages of .venv; the others are imports of verl, trl, openrlhf and skyrl-gym that .venv lacks.
 	@$(PIP) install --quiet --no-deps --upgrade --target .peers verl==0.9.1 trl==1.16.0 TransferQueue==0.1.11 \
 		tensordict==0.10.0 pyvers==0.1.0 orjson==3.13.0 codetiming==1.4.0 \
-		accelerate==1.15.0 datasets==5.2.0 pandas==3.1.1 xxhash==4.1.0 multiprocess==0.70.19 torchdata==0.11.0
+		accelerate==1.15.0 datasets==5.2.0 pandas==3.1.1 xxhash==4.1.0 multiprocess==0.70.19 torchdata==0.11.0 \
+		openrlhf==0.11.2 pylatexenc==2.11 skyrl-gym==0.4.0 func-timeout==4.3.5
+	@# These need other versions of mcp, openai and msgspec than .venv has; environment.python names their interpreter.
+	@# verifiers runs its harnesses with uv.
+	@[ -x .peers/environments/bin/python ] || $(PYTHON) -m venv .peers/environments
+	@.peers/environments/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
+		verifiers==0.4.0 gem-llm==0.1.0 uv==0.13.9
 	@# benchmarks/_peer_trees.py reads the settings out of these packages.
 	@for package in $(addprefix verl==,0.4.0 0.4.1 0.5.0 0.6.0 0.6.1 0.7.0 0.7.1 0.8.0 0.9.0 0.9.1) openrlhf==0.11.2; do \
 		$(PIP) download --quiet --no-deps --dest .peers/wheels $$package || exit 1; done

@@ -1,4 +1,4 @@
-"""Install a lock into the environment of the Python that runs this, in stages that a second start skips when done.
+"""Install a lock into the environment of this Python, in stages; a second start skips the stages that are done.
 
 .venv/bin/python -m requirements.install cpu [--torch-index URL]
 """
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_like.machine.capacity import ROOM, room_wanted
+from verl_like.machine.capacity import SPACE, space_needed
 from verl_like.machine.findings import Status
 from verl_like.machine.probes import disk
 
@@ -32,7 +32,7 @@ STAGE_PACKAGES = 24
 HASHED_PYTHONS = ((3, 11), (3, 12), (3, 13))  # on x86-64 Linux; as in make_lock.py
 LOOK_UP_TIMEOUT_S = 300
 TICK_S = 1.0
-LINE_EVERY_S = 15.0  # where the output is no terminal
+LINE_EVERY_S = 15.0  # if the output is not a terminal
 TAIL_LINES = 25
 ASK_PIP = "It needs a package index that it can reach; `pip config list` shows which one it asks."
 
@@ -47,16 +47,18 @@ class Torch:
 
     requirement: str
     words: str  # for the user
-    room: str  # key of ROOM
+    space: str  # key of SPACE
     options: tuple[str, ...] = ()
 
 
 def main() -> int:
-    """Install torch, then the lock; 1 if pip fails, 130 after Ctrl-C."""
+    """Install torch, then the lock; return 1 if pip fails, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("accelerator", choices=("cpu", "cuda"))
     parser.add_argument("--torch-index", default="", help="package index that has the CPU build of torch")
-    parser.add_argument("--no-hashes", action="store_true", help="take files of other indexes than the lock's as well")
+    parser.add_argument(
+        "--no-hashes", action="store_true", help="accept files that differ from the lock's, from other indexes"
+    )
     arguments = parser.parse_args()
     try:
         install(arguments.accelerator, torch_index=arguments.torch_index, checks_hashes=not arguments.no_hashes)
@@ -83,18 +85,18 @@ def install(accelerator: str, *, torch_index: str, checks_hashes: bool = True) -
     to_do = [pin for pin in pins if not is_installed(pin)]
     stages = [to_do[first : first + STAGE_PACKAGES] for first in range(0, len(to_do), STAGE_PACKAGES)]
     torch_stages = [] if is_installed(torch.requirement) else [torch]
-    room = ROOM[torch.room]
+    space = SPACE[torch.space]
     if checks_hashes and not has_hashes_for_this_python():
-        say("note: the lock has no hashes for this Python or machine, so what pip downloads is not compared with them.")
+        say("note: the lock has no hashes for this Python or machine, so pip's downloads are not compared with them.")
         checks_hashes = False
     say(f"installing for {accelerator}: torch {torch.words}, then {len(pins)} packages of {lock.name}")
     if len(to_do) == len(pins) and torch_stages:
-        say(f"about {room.installed:.0f} GiB on disk and {room.downloads:.0f} GiB to download: a few minutes")
+        say(f"about {space.installed:.0f} GiB on disk and {space.downloads:.0f} GiB to download: a few minutes")
     else:
-        say(f"{len(pins) - len(to_do)} packages are there already; {len(to_do)} are left")
-    finding = disk(room_wanted(room, venv))
+        say(f"{len(pins) - len(to_do)} packages are already installed; {len(to_do)} are left")
+    finding = disk(space_needed(space, venv))
     if finding.status is Status.MISSING:
-        raise Refused(f"not enough room on the disk: {finding.value}. Expected that much; {finding.remedy}.")
+        raise Refused(f"not enough disk space: {finding.value}. To continue, {finding.remedy}.")
     progress = Progress(total=len(to_do) + len(torch_stages), log=venv / "setup.log")
     with progress:
         for _ in torch_stages:
@@ -109,7 +111,7 @@ def torch_build(accelerator: str, *, torch_index: str) -> Torch:
     """Return the build of torch that fits the accelerator, of those that pip can reach; nothing is downloaded."""
     version = next(pin for pin in pins_of(HERE / "base.in") if pin.startswith("torch==")).partition("==")[2]
     if accelerator == "cuda":
-        # `===` refuses a +cpu build, which pip prefers where it finds one.
+        # `===` refuses a +cpu build, which pip prefers if it finds one.
         return Torch(f"torch==={version}", f"{version} for CUDA", "cuda", ("--no-deps",))
     cpu = Torch(f"torch=={version}+cpu", f"{version}, CPU build", "cpu", ("--no-deps",))
     if is_installed(cpu.requirement):
@@ -117,7 +119,7 @@ def torch_build(accelerator: str, *, torch_index: str) -> Torch:
     index = ("--index-url", torch_index) if torch_index else ()
     found = reachable_versions("torch", index)
     if f"{version}+cpu" in found:
-        return Torch(cpu.requirement, cpu.words, cpu.room, (*cpu.options, *index))
+        return Torch(cpu.requirement, cpu.words, cpu.space, (*cpu.options, *index))
     here = f"for Python {sys.version_info.major}.{sys.version_info.minor}, but {', '.join(found[:5]) or 'none at all'}"
     if torch_index:
         raise Refused(
@@ -126,27 +128,27 @@ def torch_build(accelerator: str, *, torch_index: str) -> Torch:
         )
     if version not in found:
         raise Refused(f"pip finds no torch {version} {here}. {ASK_PIP}")
-    cpu_room, cuda_room = ROOM["cpu"], ROOM["cpu, CUDA build of torch"]
+    cpu_space, cuda_space = SPACE["cpu"], SPACE["cpu, CUDA build of torch"]
     say(
-        f"note: this machine has no GPU, but pip finds torch {version} as the CUDA build alone. It runs on the CPU too "
-        f"and takes {cuda_room.installed:.0f} GiB in place of {cpu_room.installed:.0f}.\n"
+        f"note: this machine has no GPU, but pip finds only the CUDA build of torch {version}. It runs on the CPU too "
+        f"and takes {cuda_space.installed:.0f} GiB instead of {cpu_space.installed:.0f}.\n"
         "      For the CPU build: make setup TORCH_INDEX=URL, with the index that PyTorch's installation page names "
         "for Linux, Pip, CPU."
     )
-    # Its NVIDIA libraries are in no lock for CPU; what else it asks for comes in the lock's versions.
+    # The lock for CPU has no NVIDIA libraries; other dependencies get the lock's versions.
     constraints = ("--constraint", str(_constraints()))
     return Torch(f"torch=={version}", f"{version}, CUDA build", "cpu, CUDA build of torch", constraints)
 
 
 def _constraints() -> Path:
-    """Write the pins of the lock for CPU without hashes, which pip would ask of torch too."""
+    """Write the pins of the lock for CPU without hashes; with hashes, pip would require one for torch too."""
     file = Path(sys.prefix) / "setup-constraints.txt"
     file.write_text("\n".join(pins_of(HERE / "cpu.lock")) + "\n")
     return file
 
 
 def reachable_versions(package: str, options: tuple[str, ...]) -> list[str]:
-    """Versions of ``package`` that pip would consider for this Python, from the pages of its indexes alone."""
+    """Return the versions of ``package`` that pip would consider for this Python, without downloading it."""
     command = [*PIP, "index", "versions", package, *options]
     try:
         listing = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_UP_TIMEOUT_S, check=False)
@@ -155,14 +157,14 @@ def reachable_versions(package: str, options: tuple[str, ...]) -> list[str]:
             f"`pip index versions {package}` took more than {LOOK_UP_TIMEOUT_S} s. Is the network slow?"
         ) from expired
     if listing.returncode != 0 and "No matching distribution" not in listing.stderr:
-        told = "\n".join(line for line in listing.stderr.splitlines() if line.startswith("ERROR")) or listing.stderr
-        raise Refused(f"pip cannot look for {package}: {told}\n{ASK_PIP}")
+        reason = "\n".join(line for line in listing.stderr.splitlines() if line.startswith("ERROR")) or listing.stderr
+        raise Refused(f"pip cannot search for {package}: {reason}\n{ASK_PIP}")
     match = re.search(r"^Available versions: (.*)$", listing.stdout, re.MULTILINE)
     return match.group(1).split(", ") if match else []
 
 
 def pins_of(file: Path) -> list[str]:
-    """Lines of the form package==version, without the hashes that follow them."""
+    """Return the lines of the form package==version, without the hashes that follow them."""
     lines = (line.removesuffix("\\").strip() for line in file.read_text().splitlines())
     return [line for line in lines if "==" in line and not line.startswith("#")]
 
@@ -189,12 +191,12 @@ def is_installed(pin: str) -> bool:
 
 
 def remove_unfinished(site: Path) -> list[str]:
-    """Forget packages whose installation was cut off, so that pip installs them again; returns their names.
+    """Remove packages whose installation was interrupted, so that pip installs them again; return their names.
 
     pip writes RECORD last (23.0 to 26.3); without it a package looks installed, but files may be missing.
     """
     unfinished = [folder for folder in site.glob("*.dist-info") if not (folder / "RECORD").is_file()]
-    for folder in [*unfinished, *site.glob("~*")]:  # ~ is what pip had put aside while it replaced a package
+    for folder in [*unfinished, *site.glob("~*")]:  # pip moves the old files of a package to ~*
         if folder.is_dir():
             shutil.rmtree(folder)
         else:
@@ -204,7 +206,7 @@ def remove_unfinished(site: Path) -> list[str]:
 
 @contextmanager
 def written(text: str) -> Iterator[Path]:
-    """A file with this text, for as long as it is needed."""
+    """Yield a temporary file with this text."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "requirements.txt"
         file.write_text(text)
@@ -218,7 +220,7 @@ def say(text: str) -> None:
 
 
 class Progress:
-    """Runs pip, keeps its output in a file and says now and then how far it is."""
+    """Runs pip, writes its output to a file and prints the progress periodically."""
 
     def __init__(self, *, total: int, log: Path) -> None:
         self._total, self._log = total, log
@@ -227,7 +229,7 @@ class Progress:
         self._started = time.monotonic()
         self._is_terminal = sys.stdout.isatty()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tell, daemon=True)
+        self._thread = threading.Thread(target=self._report, daemon=True)
 
     def __enter__(self) -> Progress:
         self._log.write_text("")
@@ -240,7 +242,7 @@ class Progress:
         if self._is_terminal:
             sys.stdout.write("\r\x1b[K")
         if kind is None and self._total:
-            say(f"installed {self._total} packages in {self._seconds()}; pip's own words are in {self._log}")
+            say(f"installed {self._total} packages in {self._seconds()}; the output of pip is in {self._log}")
 
     def run(self, command: list[str], *, packages: int) -> None:
         """Run one pip command that installs ``packages`` packages.
@@ -260,7 +262,7 @@ class Progress:
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             ) as pip,
         ):
-            assert pip.stdout is not None, "stdout was asked for"
+            assert pip.stdout is not None, "stdout was requested"
             for line in pip.stdout:
                 log.write(line)
                 tail = [*tail, line.rstrip()][-TAIL_LINES:]
@@ -268,13 +270,13 @@ class Progress:
         if pip.returncode != 0:
             shown = "\n".join(tail)
             raise Refused(
-                f"pip failed with exit status {pip.returncode}; all of its output is in {self._log}, and this is its "
-                f"end:\n{shown}\nWhat was installed stays: once this is mended, `make setup` continues from here."
+                f"pip failed with exit status {pip.returncode}; its whole output is in {self._log} and "
+                f"ends with:\n{shown}\nInstalled packages stay; once this is fixed, `make setup` continues from here."
             )
         self._done += packages
 
     def _follow(self, line: str, packages: int) -> None:
-        """Take from a line of pip's what it is doing."""
+        """Update the progress from a line of pip's output."""
         words = line.split()
         if line.startswith(("Collecting ", "Processing ")):
             self._seen = min(self._seen + 1, packages)
@@ -286,7 +288,7 @@ class Progress:
         elif line.startswith("Installing collected packages"):
             self._doing = f"unpacking {len(words) - 3} packages"
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         for text in self._lines():
             if self._is_terminal:
                 sys.stdout.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
