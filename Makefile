@@ -81,7 +81,7 @@ test-all: setup  ## run only the slow tests, which make test leaves out, in 30 m
 	$(call RUN_TESTS,$(LONG)); \
 	[ $$failed = 0 ] && [ $$ran = 1 ]
 
-unit: setup  ## run only the tests that start no process, in about two and a half minutes (ARGS="-k aggregator" selects some)
+unit: setup  ## run only the tests that start no process, in about two minutes (ARGS="-k aggregator" selects some)
 	@# torch would start a thread on each core in each of the processes.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(UNIT) -m "not slow and not processes and not alone and not gpu" --no-processes -n $(JOBS) $(IN_PARALLEL) $(ARGS)
 
