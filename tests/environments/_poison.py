@@ -13,7 +13,8 @@ from tests.unit.test_environments_episode import CharacterCodec
 from verl_like.backends.base import RolloutEngine
 from verl_like.environments.episode import Budgets, EnvironmentEpisode
 from verl_like.environments.processes import EnvironmentProcesses, ProcessSettings
-from verl_like.workers.environment_episodes import NewEpisode, RunningEnvironments
+from verl_like.workers.environment_episodes import RunningEnvironments
+from verl_like.workers.episode_thread import NewEpisode
 from verl_like.workers.episodes import FinishedSample
 
 BUDGETS = Budgets(max_turns=5, max_turn_tokens=50, max_tool_tokens=50, max_episode_tokens=5000)

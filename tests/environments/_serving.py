@@ -18,7 +18,8 @@ from verl_like.environments.gateway import Gateway
 from verl_like.environments.model_responses import ServedModel
 from verl_like.environments.processes import EnvironmentProcesses, ProcessSettings
 from verl_like.workers.engine_ranks import EngineRanks
-from verl_like.workers.environment_episodes import NewEpisode, RunningEnvironments
+from verl_like.workers.environment_episodes import RunningEnvironments
+from verl_like.workers.episode_thread import NewEpisode
 from verl_like.workers.episodes import FinishedSample
 
 MODEL = ServedModel(name="policy", max_context_tokens=1000, num_tokens=256)

@@ -23,7 +23,8 @@ from verl_like.environments.episode import EnvironmentEpisode, NextTurn
 from verl_like.environments.processes import EnvironmentProcesses, ProcessSettings
 from verl_like.telemetry.heartbeat import Heartbeat, read_all
 from verl_like.workers.engine_ranks import EngineRanks
-from verl_like.workers.environment_episodes import NewEpisode, RunningEnvironments
+from verl_like.workers.environment_episodes import RunningEnvironments
+from verl_like.workers.episode_thread import NewEpisode
 from verl_like.workers.episodes import FinishedSample
 
 pytestmark = pytest.mark.processes

@@ -24,7 +24,7 @@ REASONS = {
     "verl_like_environments.serving:_Server._received: self._connection.recv": FOR_PARENT,
     "verl_like_environments.nursery:Nursery._answer: socket.recv_fds": "poll has said that there is something",
     "verl_like_environments.nursery:Nursery.run: os.read": "the pipe does not block",
-    "workers.environment_episodes:RunningEnvironments._take_answers: future.result": "it is asked only if it is done",
+    "workers.episode_thread:EpisodeThread.take: self._run_ended.result": "it is asked only if it is done",
     "verl_like_graders.programs.fork_server:_Server._attend: os.read": "the pipe does not block",
     "verl_like_graders.programs.fork_server:_Server._close: os.waitpid": KILLED,
     "verl_like_graders.programs.fork_server:_Server._serve: socket.recv_fds": FOR_PARENT,

@@ -21,7 +21,8 @@ from verl_like.environments.model_responses import ServedModel
 from verl_like.environments.parser_choice import AutoParser
 from verl_like.environments.processes import EnvironmentProcesses, ProcessSettings
 from verl_like.workers.engine_ranks import EngineRanks
-from verl_like.workers.environment_episodes import NewEpisode, RunningEnvironments
+from verl_like.workers.environment_episodes import RunningEnvironments
+from verl_like.workers.episode_thread import NewEpisode
 from verl_like.workers.episodes import Episodes
 from verl_like.workers.samples import PromptSamples
 
