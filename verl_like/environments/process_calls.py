@@ -113,9 +113,11 @@ def read_answers(process: Process) -> tuple[list[CallAnswer], bool] | CallFailur
         return CallFailure(reason="junk", text=f"the environment answered with {error}")
     except (ValueError, RecursionError) as error:
         return CallFailure(reason="junk", text=f"the environment's answer is no JSON: {printable(str(error))}")
+    calls = dict(process.calls)
     answers = [_answer(process, frame) for frame in frames]
     process.num_strays += answers.count(None)
     if process.num_strays > MAX_STRAYS:
+        process.calls = calls  # those that these frames answer fail with the rest
         return CallFailure(reason="junk", text=f"the environment wrote {process.num_strays} answers to no call")
     return [answer for answer in answers if answer is not None], not content
 
