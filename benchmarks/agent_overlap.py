@@ -13,6 +13,7 @@ import heapq
 import json
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,13 +28,14 @@ from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling
 from verl_like.backends.rollout import rollout_environment
 from verl_like.context import current
 from verl_like.environments.agent_episode import AgentEpisode
-from verl_like.environments.episode import Action, Budgets, EnvironmentEpisode, NextTurn, SampledTurn
+from verl_like.environments.episode import Budgets, EnvironmentEpisode, NextTurn
 from verl_like.environments.gateway import Gateway
 from verl_like.environments.model_responses import ServedModel
 from verl_like.environments.processes import EnvironmentProcesses, ProcessSettings
 from verl_like.telemetry.ledger import Ledger
 from verl_like.workers.engine_ranks import EngineRanks
-from verl_like.workers.environment_episodes import NewEpisode, RunningEnvironments
+from verl_like.workers.environment_episodes import RunningEnvironments
+from verl_like.workers.episode_thread import NewEpisode
 from verl_like.workers.episodes import FinishedSample
 from verl_like.workers.setup import WorkerSetup
 
@@ -47,7 +49,7 @@ LIMIT_S = 200.0
 
 @dataclass(kw_only=True, slots=True)
 class Times:
-    """Seconds of a generation: in the engine's steps, and CPU seconds of this thread there and of episodes' work."""
+    """Seconds of a generation: in the engine's steps, and CPU seconds there and of the episodes' thread."""
 
     engine_s: float = 0.0
     engine_cpu_s: float = 0.0
@@ -78,25 +80,6 @@ class TimedEngine:
         return finished
 
 
-class TimedEpisode(EnvironmentEpisode):
-    """Measures the CPU time of an episode's rendering, tokenising and parsing."""
-
-    times: Times
-
-    def answered(self, result: Any, failure: Any) -> Action:
-        return self._timed(lambda: super(TimedEpisode, self).answered(result, failure))
-
-    def sampled(self, found: SampledTurn) -> Action:
-        return self._timed(lambda: super(TimedEpisode, self).sampled(found))
-
-    def _timed(self, work: Callable[[], Action]) -> Action:
-        started = time.thread_time()
-        try:
-            return work()
-        finally:
-            self.times.episodes_cpu_s += time.thread_time() - started
-
-
 def request(number: int, turn: NextTurn) -> Request:
     sampling = Sampling(max_tokens=turn.max_tokens)
     return Request(
@@ -107,7 +90,14 @@ def request(number: int, turn: NextTurn) -> Request:
     )
 
 
-def generated(episodes: RunningEnvironments, num: int) -> list[FinishedSample]:
+def thread_cpu_s() -> float:
+    """Return the CPU seconds of the thread that runs the episodes."""
+    [ident] = [thread.ident for thread in threading.enumerate() if thread.name.startswith("environments")]
+    assert ident is not None, "the thread has not started"
+    return time.clock_gettime(time.pthread_getcpuclockid(ident))
+
+
+def generated(episodes: RunningEnvironments, num: int, times: Times | None = None) -> list[FinishedSample]:
     """Run episodes to their ends, as the generator does."""
     found: list[FinishedSample] = []
     deadline = time.monotonic() + LIMIT_S
@@ -116,6 +106,8 @@ def generated(episodes: RunningEnvironments, num: int) -> list[FinishedSample]:
         assert time.monotonic() < deadline, f"the episodes took longer than {LIMIT_S:.0f} s"
         episodes.num_free_slots()
         found += episodes.step()
+    if times is not None:
+        times.episodes_cpu_s = thread_cpu_s()
     episodes.abort()
     bad = [sample.facts for sample in found if sample.facts["environment_status"] != "ok"]
     assert not bad, bad[0]
@@ -218,8 +210,7 @@ def overlapping(rank: int, folder: Path, max_tokens: int) -> Iterator[Job]:
         def timed(times: Times) -> tuple[list[FinishedSample], TimedEngine]:
             def new_episodes(row: int) -> list[NewEpisode]:
                 inputs = {"messages": chats[row], "columns": columns, "seed": row}
-                episode = TimedEpisode(inputs, codec, budgets)
-                episode.times = times
+                episode = EnvironmentEpisode(inputs, codec, budgets)
                 return [NewEpisode(row=row, number=0, episode=episode, request=lambda turn: request(row, turn))]
 
             recording = TimedEngine(engine, times)
@@ -231,7 +222,7 @@ def overlapping(rank: int, folder: Path, max_tokens: int) -> Iterator[Job]:
                 call_timeout_s=LIMIT_S,
                 episode_timeout_s=LIMIT_S,
             )
-            return generated(episodes, EPISODES), recording
+            return generated(episodes, EPISODES, times), recording
 
         versions = iter(range(1000))
 
