@@ -41,7 +41,7 @@ def finished_sample(
             finish_reason=end.finish_reason,
             messages=end.tree.messages(row.leaf),
             num_prompt_messages=end.tree.num_prompt_messages(row.leaf),
-            environment=end.attributes,
+            environment={**end.numbers, **end.attributes},
             traceback=traceback,
             turns=turns_of(end.tree, row, end.state_keys),
         )
