@@ -288,8 +288,9 @@ def test_a_row_without_a_models_score_has_none_and_says_why() -> None:
     model = Scores.of_model([NAN, 1.0, NAN], ["no number in the verdict", "", "too long"], [{}, {}, {}])
     found = results([1.0, 1.0, NAN]).plus(model, name="judge", option="reward.judge", weight=1.0)
     assert np.isnan(found.score).tolist() == [True, False, True]
-    assert found.facts["reward_status"].tolist() == ["error", "ok", "timeout"], "the first reason stays"
+    assert found.facts["reward_status"].tolist() == ["error", "ok", "timeout"], "the first status stays"
     assert found.failure[0].message == "reward.judge: no number in the verdict"
+    assert found.failure[2].message.endswith("; reward.judge: too long"), "and the second reason is added"
 
 
 def test_a_model_that_scores_when_the_rollout_is_over_has_its_weight() -> None:

@@ -92,7 +92,9 @@ class Scores:
         return len(self.score)
 
     def plus(self, model: Scores, *, name: str, option: str, weight: float) -> Scores:
-        """Add another scorer's scores, which are reported under ``name``; the first failure of a row is kept.
+        """Add another scorer's scores, which are reported under ``name``.
+
+        A row that has failed before keeps that status; the reason of this failure is appended to its message.
 
         Args:
             option: section of the configuration that names the scorer, for messages of its failures.
@@ -101,8 +103,9 @@ class Scores:
         for i in range(len(self)):
             own = {} if np.isnan(model.score[i]) else {name: float(model.score[i])}
             details[i] = {**details[i], **own, **model.details[i]}
-            if model.failure[i] is not None and failure[i] is None:
-                failure[i] = replace(model.failure[i], message=f"{option}: {model.failure[i].message}")
+            if model.failure[i] is not None:
+                message, first = f"{option}: {model.failure[i].message}", failure[i] or model.failure[i]
+                failure[i] = replace(first, message=f"{first.message}; {message}" if failure[i] else message)
         return replace(self, score=self.score + np.float32(weight) * model.score, details=details, failure=failure)
 
     def with_failures_worth(self, worth: float) -> Scores:
