@@ -92,11 +92,16 @@ def base_overrides(data: Path, out: Path) -> list[str]:
     ]
 
 
+def arguments(data: Path, out: Path, *overrides: str) -> list[str]:
+    """Return a command line with small settings; later overrides win."""
+    chosen: dict[str, str] = {}
+    for item in [*base_overrides(data, out), *overrides]:
+        chosen[item.split("=", 1)[0]] = item
+    return list(chosen.values())
+
+
 def train(data: Path, out: Path, *overrides: str) -> Run:
     """Train in this process with small settings; later overrides win."""
-    chosen: dict[str, str] = {}
-    for item in [*base_overrides(data, out), "data.val_files=[]", *overrides]:
-        chosen[item.split("=", 1)[0]] = item
-    composed = compose(None, list(chosen.values()))
+    composed = compose(None, arguments(data, out, "data.val_files=[]", *overrides))
     progress = run.train(composed.config, composed.yaml())
     return Run(out / composed.config.trainer.experiment_name, progress)

@@ -13,20 +13,12 @@ import pytest
 from transformers import AutoTokenizer
 
 from tests._tiers import slow_but
-from tests.e2e.conftest import base_overrides
+from tests.e2e.conftest import arguments
 from verl_like.checks.manifest import write_manifest
 from verl_like.cli import main
 from verl_like.config.compose import compose
 from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.trackers import read_metrics
-
-
-def arguments(data: Path, out: Path, *overrides: str) -> list[str]:
-    """A sound command line with these overrides."""
-    chosen: dict[str, str] = {}
-    for item in [*base_overrides(data, out), f"data.val_files=[{data}/val.parquet]", *overrides]:
-        chosen[item.split("=", 1)[0]] = item
-    return list(chosen.values())
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -14,20 +14,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.e2e._engine_process import TIMEOUT_S
-from tests.e2e.conftest import ROOT, Run, base_overrides, train
+from tests.e2e.conftest import ROOT, Run, arguments, train
 from tests.unit._validation_scores import assert_scores_give
 from verl_like.cli import main
 from verl_like.telemetry.metrics import METRICS
 from verl_like.telemetry.trackers import read_metrics
 
 NUM_VAL_ROWS = 24
-
-
-def arguments(data: Path, out: Path, *overrides: str) -> list[str]:
-    chosen: dict[str, str] = {}
-    for item in [*base_overrides(data, out), *overrides]:
-        chosen[item.split("=", 1)[0]] = item
-    return list(chosen.values())
 
 
 @pytest.fixture(scope="module")

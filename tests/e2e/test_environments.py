@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from safetensors.torch import load_file
 
 from recipes.guess_number import prepare
-from tests.e2e.conftest import ROOT, Run, train
+from tests.e2e.conftest import ROOT, Run, arguments, train
+from verl_like.cli import main
 from verl_like.telemetry.metrics import OF_THE_MACHINE
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -34,12 +36,10 @@ def game(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def games(game: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Run:
-    return train(
-        game,
-        tmp_path_factory.mktemp("games"),
+def of_the_game(game: Path) -> list[str]:
+    return [
         f"data.train_files=[{game}/data/train.parquet]",
+        f"data.val_files=[{game}/data/val.parquet]",
         "data.answer_key=''",
         "data.apply_chat_template=true",
         "data.max_response_length=24",
@@ -47,8 +47,13 @@ def games(game: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster: Non
         f"environment.path={ROOT}/recipes/guess_number/game.py:GuessNumber",
         "environment.max_turns=3",
         "environment.max_turn_tokens=4",
-        "trainer.num_samples_to_save=-1",
-    )
+    ]
+
+
+@pytest.fixture(scope="module")
+def games(game: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Run:
+    out = tmp_path_factory.mktemp("games")
+    return train(game, out, *of_the_game(game), "data.val_files=[]", "trainer.num_samples_to_save=-1")
 
 
 def test_a_policy_trains_on_a_game_of_several_turns(games: Run) -> None:
@@ -65,6 +70,19 @@ def test_samples_hold_the_turns_that_the_game_has_answered(games: Run) -> None:
     for sample in samples:
         won = sample["response"].endswith(str(sample["columns"]["secret"]))
         assert sample["score"] == float(won and sample["finish_reason"] == "stop")
+
+
+def test_play_shows_an_episode_of_the_newest_checkpoint(
+    games: Run, game: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = arguments(game, games.folder.parent, *of_the_game(game), "cluster.workers_per_node=1")
+    assert main(["play", *words]) == 0
+    shown = capsys.readouterr().out
+    prompt, _, rest = shown.partition("[assistant]")
+    assert prompt.split() == ["[user]", *prepare.prompt(prepare.split_games(0)[1][0][0]).split()] and rest
+    facts = dict(re.findall(r"^([a-z ]+?)  +(.*)$", rest, re.MULTILINE))
+    assert facts["status"] == "ok" and facts["score"] == facts["reward"] in ("0", "1"), shown
+    assert facts["training rows"] == "1" and 1 <= int(facts["turns"].split(",")[0]) <= 3
 
 
 def test_an_environment_of_one_turn_gives_the_rows_of_a_plain_rollout(arithmetic: Path, tmp_path: Path) -> None:
