@@ -120,7 +120,7 @@ class EpisodeEnd:
         reward: reward from the environment; None if it gives none or has failed.
         failure: why the environment failed; None if it did not.
         last_problem: what was wrong with the last malformed call; empty if there was none.
-        numbers: what the environment has reported besides rewards, summed over the turns.
+        numbers: what the environment has reported in addition to rewards, summed over the turns.
         attributes: public attributes of the environment's object at the end.
     """
 
