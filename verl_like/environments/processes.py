@@ -226,7 +226,10 @@ class EnvironmentProcesses:
             NurseryLost: this has happened too often, or the new one cannot load the user's code.
         """
         if self._num_restarts == MAX_RESTARTS:
-            raise loss
+            raise NurseryLost(
+                f"{loss} It was started again {MAX_RESTARTS} times. Try the file with verl-like play --by-hand, or "
+                f"lower environment.max_processes if memory runs out."
+            ) from loss
         self._num_restarts += 1
         failed = [each for each in self._processes.values() if each.has_started and each.failure is None]
         log.warning(

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 
 from verl_like.backends.base import RolloutEngine
 from verl_like.context import current
+from verl_like.controller.errors import WorkerRefusal
 from verl_like.environments.gateway import Gateway
-from verl_like.environments.processes import EnvironmentProcesses
+from verl_like.environments.processes import EnvironmentProcesses, NurseryLost, ProcessesExhausted
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import Ledger
 from verl_like.workers.engine_ranks import EngineRanks
@@ -75,7 +76,7 @@ class RunningEnvironments:
         """Submit the requests of episodes, advance the engine by a step, and return the episodes that have ended.
 
         Raises:
-            NurseryLost, ProcessesExhausted: the environments cannot go on.
+            WorkerRefusal: the environments cannot go on.
         """
         changes = self._ranks.shared(self._changes())
         if aborted := [each for each in changes.aborted if self._submitted.pop(each, None) is not None]:
@@ -97,7 +98,10 @@ class RunningEnvironments:
             num = self._num_unfinished
             with current(Heartbeat).waiting(f"{num} episode{'s' if num != 1 else ''} (environment)"):
                 self._thread.wait(IDLE_S)
-        changes = self._thread.take()
+        try:
+            changes = self._thread.take()
+        except (NurseryLost, ProcessesExhausted) as error:
+            raise WorkerRefusal(str(error)) from error
         self._num_unfinished -= len(changes.ended)
         return changes
 
