@@ -226,7 +226,7 @@ CASES: tuple[Case, ...] = (
         expected=ABORTED,
         repeats=True,
         changes={"trainer.stall_after_s": "60"},
-        names=("restart 3 of at most 3", "the process that has loaded", "ended with code -9"),
+        names=("the process that has loaded", "ended with code -9", "started again 3 times"),
     ),
     *(
         Case(
@@ -235,7 +235,7 @@ CASES: tuple[Case, ...] = (
             fault="SIGKILL",
             expected=RESTARTED,
             has_agent=has_agent,
-            names=("stage 'rollout' failed", f"{WORKER} died"),
+            names=(f"failed: {WORKER} died",),  # in the rollout, or in the validation of step 1
             changes=RESTARTS,
         )
         for has_agent in (False, True)
