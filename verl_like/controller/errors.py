@@ -28,7 +28,7 @@ class FeedbackError(RunError):
 
 
 class WorkerError(RunError):
-    """A worker failed; the message contains its rank, node, stage and traceback."""
+    """A worker failed; the message contains its rank, node, stage and traceback, or is a sentence for the user."""
 
 
 class WorkerRefusal(WorkerError):

@@ -72,6 +72,8 @@ def explained(failed: Sequence[Failed], stage: str) -> Exception:
                 raised.append(failure)
             case FeedbackError() as error:  # the policy can be kept
                 return FeedbackError(str(error))
+            case WorkerError() as error:  # a sentence for the user; its class says whether a restart may help
+                return type(error)(f"stage {stage!r} failed: {error}")
             case RunError() | DiskRefused() as error:  # a sentence for the user
                 return WorkerRefusal(f"stage {stage!r} failed: {error}")
             case StageTimeout() as error:

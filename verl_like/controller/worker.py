@@ -18,7 +18,7 @@ import ray
 from verl_like.context import current
 from verl_like.controller import ray_calls, rendezvous, signals
 from verl_like.controller.blocks import Block, blocks_of
-from verl_like.controller.errors import Interrupt, WorkerFailure, WorkerRefusal
+from verl_like.controller.errors import Interrupt, WorkerError, WorkerFailure
 from verl_like.controller.malloc_trim import MallocTrim
 from verl_like.controller.remote_batch import RemoteRows
 from verl_like.controller.store import Reply, StoreCounters
@@ -158,7 +158,7 @@ class _Reporting:
         self._traced.__exit__(kind, error, trace)
         current(MallocTrim).trim_if_due()
         self._stage.__exit__(kind, error, trace)
-        if isinstance(error, Exception) and not isinstance(error, WorkerRefusal):  # a sentence for the user
+        if isinstance(error, Exception) and not isinstance(error, WorkerError):  # that is a sentence for the user
             raise self._failure(error) from None
 
 

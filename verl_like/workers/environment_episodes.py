@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from verl_like.backends.base import RolloutEngine
 from verl_like.context import current
-from verl_like.controller.errors import WorkerRefusal
+from verl_like.controller.errors import WorkerError
 from verl_like.environments.gateway import Gateway
 from verl_like.environments.processes import EnvironmentProcesses, NurseryLost, ProcessesExhausted
 from verl_like.telemetry.heartbeat import Heartbeat
@@ -76,7 +76,7 @@ class RunningEnvironments:
         """Submit the requests of episodes, advance the engine by a step, and return the episodes that have ended.
 
         Raises:
-            WorkerRefusal: the environments cannot go on.
+            WorkerError: the environments cannot go on.
         """
         changes = self._ranks.shared(self._changes())
         if aborted := [each for each in changes.aborted if self._submitted.pop(each, None) is not None]:
@@ -101,7 +101,7 @@ class RunningEnvironments:
         try:
             changes = self._thread.take()
         except (NurseryLost, ProcessesExhausted) as error:
-            raise WorkerRefusal(str(error)) from error
+            raise WorkerError(str(error)) from error
         self._num_unfinished -= len(changes.ended)
         return changes
 
