@@ -53,7 +53,7 @@ class NewEpisode:
 
 @dataclass(kw_only=True, slots=True)
 class Changes:
-    """What the engine has to do, and the episodes that have ended.
+    """Requests to submit and to abort, and the episodes that have ended.
 
     Args:
         requests: to submit, each with the number of its episode.
@@ -130,7 +130,8 @@ class EpisodeThread:
         self._requests: dict[str, tuple[_Running, int]] = {}  # that wait for the engine, and the number of the turn
         self._check_limits_at = 0.0
         self._malformed: list[EpisodeEnd] = []  # episodes with calls that could not be read
-        self._given: deque[Callable[[], None]] = deque()  # work from the other thread
+        self._new: deque[NewEpisode] = deque()  # from the other thread, like the turns and their version
+        self._turns: deque[tuple[Finished, int]] = deque()
         self._changes, self._changed = Changes(), threading.Condition()
         self._is_stopped = False
         if gateway is not None:
@@ -141,11 +142,14 @@ class EpisodeThread:
 
     def begin(self, new: Iterable[NewEpisode]) -> None:
         """Start these episodes."""
-        self._give(partial(self._begin, list(new)))
+        self._new.extend(new)
+        self._processes.wake()
 
     def sampled(self, finished: Iterable[Finished]) -> None:
         """Take the finished requests of the engine's last step."""
-        self._give(partial(self._take_turns, list(finished), self._version()))
+        version = self._version()
+        self._turns.extend((each, version) for each in finished)
+        self._processes.wake()
 
     def wait(self, timeout_s: float) -> None:
         """Return when there are changes, or after ``timeout_s``."""
@@ -170,16 +174,14 @@ class EpisodeThread:
         self._processes.wake()
         self._thread.shutdown(wait=True)
         for running in self._running.values():
-            self._close(running)
+            self._processes.end(running.process)
+        for new in (*self._new, *(running.new for running in self._running.values())):
+            self._close_address(new)
         self._running.clear()
         if line := malformed_line(self._malformed):
             log.warning("%s", line)
         if self._gateway is not None:
             self._gateway.attach(None)
-
-    def _give(self, work: Callable[[], None]) -> None:
-        self._given.append(work)
-        self._processes.wake()
 
     def _notify(self) -> None:
         with self._changed:
@@ -187,8 +189,10 @@ class EpisodeThread:
 
     def _run(self) -> None:
         while not self._is_stopped:
-            for _ in range(len(self._given)):
-                self._given.popleft()()
+            while self._new:
+                self._begin(self._new.popleft())
+            while self._turns:
+                self._take_turn(*self._turns.popleft())
             self._take_arrivals()
             for answer in self._processes.poll(CHECK_LIMITS_S):
                 if (running := self._calls.pop(answer.call, None)) is not None:
@@ -198,29 +202,27 @@ class EpisodeThread:
                 self._check_limits_at = now + CHECK_LIMITS_S
                 self._end_late(now)
 
-    def _begin(self, episodes: list[NewEpisode]) -> None:
-        for new in episodes:
-            process, ends_at = self._processes.open(), time.monotonic() + self._episode_timeout_s
-            self._running[process] = running = _Running(new=new, process=process, ends_at=ends_at)
-            if isinstance(new.episode, AgentEpisode):
-                self._of_address[new.episode.address.number] = running
-            self._act(running, new.episode.begin())
+    def _begin(self, new: NewEpisode) -> None:
+        process, ends_at = self._processes.open(), time.monotonic() + self._episode_timeout_s
+        self._running[process] = running = _Running(new=new, process=process, ends_at=ends_at)
+        if isinstance(new.episode, AgentEpisode):
+            self._of_address[new.episode.address.number] = running
+        self._act(running, new.episode.begin())
 
-    def _take_turns(self, finished: list[Finished], version: int) -> None:
-        for each in finished:
-            if each.request_id not in self._requests:
-                continue  # its episode has ended meanwhile
-            running, turn = self._pop_request(each.request_id)
-            if turn > 0:
-                running.later_cached_tokens += each.num_cached_tokens
-            found = SampledTurn(
-                token_ids=each.response_ids,
-                log_probs=each.log_probs,
-                finish_reason=each.finish_reason,
-                version=version,
-                turn=turn,
-            )
-            self._advance(running, partial(running.new.episode.sampled, found))
+    def _take_turn(self, finished: Finished, version: int) -> None:
+        if finished.request_id not in self._requests:
+            return  # its episode has ended meanwhile
+        running, turn = self._pop_request(finished.request_id)
+        if turn > 0:
+            running.later_cached_tokens += finished.num_cached_tokens
+        found = SampledTurn(
+            token_ids=finished.response_ids,
+            log_probs=finished.log_probs,
+            finish_reason=finished.finish_reason,
+            version=version,
+            turn=turn,
+        )
+        self._advance(running, partial(running.new.episode.sampled, found))
 
     def _take_arrivals(self) -> None:
         for arrival in self._gateway.arrived() if self._gateway is not None else ():
@@ -275,7 +277,8 @@ class EpisodeThread:
 
     def _finish(self, running: _Running, end: EpisodeEnd) -> None:
         self._forget(running)
-        self._close(running)
+        self._processes.end(running.process)
+        self._close_address(running.new)
         del self._running[running.process]
         if end.num_malformed_calls:
             self._malformed.append(end)
@@ -307,9 +310,7 @@ class EpisodeThread:
         running.end_request()
         return running, turn
 
-    def _close(self, running: _Running) -> None:
-        """End what an episode has outside this process."""
-        self._processes.end(running.process)
-        if isinstance(running.new.episode, AgentEpisode) and self._gateway is not None:
-            self._gateway.end(running.new.episode.address.number)
-            del self._of_address[running.new.episode.address.number]
+    def _close_address(self, new: NewEpisode) -> None:
+        if isinstance(new.episode, AgentEpisode) and self._gateway is not None:
+            self._gateway.end(new.episode.address.number)
+            self._of_address.pop(new.episode.address.number, None)
