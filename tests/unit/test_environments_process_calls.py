@@ -1,4 +1,4 @@
-"""What is read from an environment's process at once."""
+"""Reading the answers of an environment's process."""
 
 from __future__ import annotations
 

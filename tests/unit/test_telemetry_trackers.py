@@ -215,7 +215,7 @@ def test_the_named_loggers_are_built_and_closed(tmp_path: Path) -> None:
     with trackers(config_with("jsonl", "tensorboard"), tmp_path / "run", total_steps=3) as tracker:
         tracker.log(1, {"a/b": 1.0})
         tracker.truncate_after(0)
-        time.sleep(1.0)  # TensorBoard reads files of one second, the tenth and later ones of a process, in no sequence
+        time.sleep(1.0)  # files of one second are read by name, the tenth of a process before the ninth
         tracker.log(1, {"a/b": 2.0})
     assert read_metrics(tmp_path / "run" / "metrics.jsonl") == {"a/b": {1: 2.0}}
     assert scalars(tmp_path / "run" / "tensorboard", "a/b") == [(1, 2.0)]

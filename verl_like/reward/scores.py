@@ -104,8 +104,12 @@ class Scores:
             own = {} if np.isnan(model.score[i]) else {name: float(model.score[i])}
             details[i] = {**details[i], **own, **model.details[i]}
             if model.failure[i] is not None:
-                message, first = f"{option}: {model.failure[i].message}", failure[i] or model.failure[i]
-                failure[i] = replace(first, message=f"{first.message}; {message}" if failure[i] else message)
+                message, first = f"{option}: {model.failure[i].message}", failure[i]
+                failure[i] = (
+                    replace(first, message=f"{first.message}; {message}")
+                    if first is not None
+                    else replace(model.failure[i], message=message)
+                )
         return replace(self, score=self.score + np.float32(weight) * model.score, details=details, failure=failure)
 
     def with_failures_worth(self, worth: float) -> Scores:
