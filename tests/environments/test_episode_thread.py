@@ -1,4 +1,4 @@
-"""The thread of an engine's episodes: how it ends, and what is reported if it cannot go on."""
+"""The thread of an engine's episodes: how it ends, and what is reported if it cannot continue."""
 
 from __future__ import annotations
 
