@@ -83,12 +83,14 @@ class EngineProcesses:
         return [answer for _, answer in answers]
 
 
-def sync(engine, version, weights, keeps_requests=False):
+def sync(engine, version, weights, on_running="REFUSE"):
     """``weights``: name -> numpy array, handed over one by one as fresh tensors, which then become others."""
     import torch
 
+    from verl_like.backends.base import OnRunning
+
     handed = {name: torch.tensor(array) for name, array in weights.items()}
-    engine.begin_sync(version, keeps_requests=keeps_requests)
+    engine.begin_sync(version, on_running=OnRunning[on_running])
     engine.load(iter(handed.items()))
     engine.finish_sync()
     for tensor in handed.values():

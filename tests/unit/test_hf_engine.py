@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests._tiny_model import END_ID, hf_log_probs, requests, save_model, weights_of
-from verl_like.backends.base import Sampling, StaleWeightsError
+from verl_like.backends.base import OnRunning, Sampling, StaleWeightsError, VersionSpan
 from verl_like.backends.hf.engine import sampled
 from verl_like.backends.rollout import rollout_engine, rollout_environment
 from verl_like.config.schema import ModelConfig, RolloutConfig
@@ -28,10 +28,10 @@ def hf_engine(folder, **rollout):
     )
 
 
-def synced(engine, folder, *, seed, keeps_requests=False):
+def synced(engine, folder, *, seed, version=0, on_running=OnRunning.REFUSE):
     model = AutoModelForCausalLM.from_pretrained(folder)
     weights_of(model, seed=seed)
-    engine.begin_sync(0, keeps_requests=keeps_requests)
+    engine.begin_sync(version, on_running=on_running)
     engine.load(model.state_dict().items())
     engine.finish_sync()
     return model
@@ -202,12 +202,13 @@ def test_kept_requests_continue_with_the_new_weights_and_compute_nothing_from_th
     engine.submit(asked)
     for _ in range(5):
         assert engine.step() == []
-    new = synced(engine, folder, seed=6, keeps_requests=True)
+    new = synced(engine, folder, seed=6, version=1, on_running=OnRunning.RECOMPUTE)
     done = {}
     while engine.has_unfinished():
         done |= {each.request_id: each for each in engine.step()}
     for request in asked:
         found = done[request.request_id]
+        assert found.versions == (VersionSpan(0, 0), VersionSpan(5, 1))
         expected = torch.cat(
             [hf_log_probs(old, request, found.response_ids)[:5], hf_log_probs(new, request, found.response_ids)[5:]]
         )
@@ -222,7 +223,7 @@ def test_unfinished_requests_are_refused_unless_they_are_kept_and_by_sleep_alway
         engine.begin_sync(1)
     with pytest.raises(RuntimeError, match="sleep was called while requests are unfinished"):
         engine.sleep()
-    engine.begin_sync(1, keeps_requests=True)
+    engine.begin_sync(1, on_running=OnRunning.RECOMPUTE)
     with pytest.raises(StaleWeightsError, match="step was called during the sync to version 1"):
         engine.step()
 
@@ -231,7 +232,7 @@ def test_kept_requests_do_not_continue_after_a_failed_sync(folder):
     engine = hf_engine(folder)
     synced(engine, folder, seed=5)
     engine.submit(requests(1))
-    engine.begin_sync(1, keeps_requests=True)
+    engine.begin_sync(1, on_running=OnRunning.RECOMPUTE)
     engine.load(iter(()))
     with pytest.raises(ValueError, match="missing"):
         engine.finish_sync()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from verl_like.backends.base import OnRunning
 from verl_like.backends.sinks import EngineSink
 from verl_like.config.schema import Config
 from verl_like.workers.actor import ActorRole
@@ -41,8 +42,8 @@ class Elsewhere:
     def __init__(self) -> None:
         self.calls: list[Any] = []
 
-    def begin(self, version: int, *, keeps_requests: bool = False) -> None:
-        self.calls.append(("begin", version, keeps_requests))
+    def begin(self, version: int) -> None:
+        self.calls.append(("begin", version))
 
     def take(self, weights: Iterable[tuple[str, Any]]) -> None:
         self.calls += [("take", name) for name, _ in weights]
@@ -58,8 +59,8 @@ class Engine:
     def __init__(self) -> None:
         self.version, self.calls = -1, list[Any]()
 
-    def begin_sync(self, version: int, *, keeps_requests: bool = False) -> None:
-        self.calls.append(("begin_sync", version, keeps_requests))
+    def begin_sync(self, version: int, *, on_running: OnRunning = OnRunning.REFUSE) -> None:
+        self.calls.append(("begin_sync", version, on_running))
 
     def load(self, bucket: Iterable[tuple[str, Any]]) -> None:
         self.calls.append(("load", [name for name, _ in bucket]))
@@ -80,7 +81,7 @@ def source(sink: Any, *, sends_adapter: bool = False, has_checksum: bool = False
 def test_all_weights_go_to_whatever_the_sink_is_and_are_counted() -> None:
     sink = Elsewhere()
     report = source(sink).send(7)
-    assert sink.calls == [("begin", 7, False), ("take", "a"), ("take", "b"), "finish"]
+    assert sink.calls == [("begin", 7), ("take", "a"), ("take", "b"), "finish"]
     assert (report.version, report.num_bytes, report.collectives) == (6, 6 * 4 + 4 * 2, 2)
     assert report.seconds > 0 and report.checksum is None
 
@@ -101,13 +102,13 @@ def test_an_adapter_is_sent_alone() -> None:
 def test_an_engine_in_this_process_adopts_the_version_and_wakes_last() -> None:
     engine: Any = Engine()
     assert source(EngineSink(engine)).send(7).version == 7
-    assert engine.calls == [("begin_sync", 7, False), ("load", ["a", "b"]), "finish_sync", "wake"]
+    assert engine.calls == [("begin_sync", 7, OnRunning.REFUSE), ("load", ["a", "b"]), "finish_sync", "wake"]
 
 
 def test_requests_are_kept_only_where_the_caller_says_so() -> None:
     engine: Any = Engine()
-    source(EngineSink(engine)).send(7, keeps_requests=True)
-    assert engine.calls[0] == ("begin_sync", 7, True)
+    source(EngineSink(engine, OnRunning.KEEP)).send(7)
+    assert engine.calls[0] == ("begin_sync", 7, OnRunning.KEEP)
 
 
 def test_an_actor_sends_its_own_version_and_without_a_sink_nothing() -> None:
@@ -116,7 +117,7 @@ def test_an_actor_sends_its_own_version_and_without_a_sink_nothing() -> None:
     sink = Elsewhere()
     actor = ActorRole(setup, policy, sink)
     actor.version = 4
-    actor.sync(keeps_requests=True)
-    assert sink.calls[0] == ("begin", 4, True), "the receiver must keep its requests"
+    actor.sync()
+    assert sink.calls[0] == ("begin", 4)
     with pytest.raises(AssertionError, match="without a sink"):
-        ActorRole(setup, policy).sync(keeps_requests=False)
+        ActorRole(setup, policy).sync()

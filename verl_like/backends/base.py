@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -39,6 +40,8 @@ class Request:
 
     Args:
         features: model inputs other than tokens, by name; an engine that supports none raises ValueError.
+        salt: only requests with the same salt share cached keys and values: the weight version at the start of the
+            episode. An empty one is a salt too.
     """
 
     request_id: str
@@ -46,6 +49,22 @@ class Request:
     seed: int
     sampling: Sampling
     features: Mapping[str, Any] | None = None
+    salt: str = ""
+
+
+class VersionSpan(NamedTuple):
+    """Response tokens sampled by one version of the weights, up to the start of the next span."""
+
+    start: int
+    version: int
+
+
+class OnRunning(Enum):
+    """What a sync does with unfinished requests."""
+
+    REFUSE = "they are an error"
+    KEEP = "they continue with the keys and values of the old weights"
+    RECOMPUTE = "their keys and values are computed anew from the new weights"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -59,6 +78,7 @@ class Finished:
     response_ids: list[int]
     log_probs: list[float]
     finish_reason: str  # "stop" (end token), "length" or "abort"
+    versions: tuple[VersionSpan, ...]  # of the weights that sampled its tokens, at least one
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache
 
 
@@ -98,13 +118,12 @@ class RolloutEngine(Protocol):
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
         """Stop these requests and return the samples as generated so far."""
 
-    def begin_sync(self, version: int, *, keeps_requests: bool = False) -> None:
+    def begin_sync(self, version: int, *, on_running: OnRunning = OnRunning.REFUSE) -> None:
         """Announce new weights of this version, and restore the weights' memory if the engine sleeps.
 
         Args:
-            keeps_requests: let unfinished requests continue after ``finish_sync``: they keep their tokens and
-                log-probs, and everything else is computed anew from the new weights. If False, unfinished requests are
-                an error.
+            on_running: what happens to unfinished requests; those that continue after ``finish_sync`` have the tokens
+                and log-probs that were sampled before.
         """
 
     def load(self, bucket: Iterable[tuple[str, Any]]) -> None:
@@ -114,7 +133,9 @@ class RolloutEngine(Protocol):
         """
 
     def finish_sync(self) -> None:
-        """Check that every weight has arrived, drop caches that depend on old weights, and adopt the version."""
+        """Check that every weight has arrived, drop caches that depend on old weights unless requests keep them, and
+        adopt the version.
+        """
 
     def sleep(self) -> None:
         """Free accelerator memory; weights must be synced before the next submit."""

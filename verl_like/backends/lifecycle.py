@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from verl_like.backends.base import EngineUsage, Request, StaleWeightsError
+from verl_like.backends.base import EngineUsage, OnRunning, Request, StaleWeightsError, VersionSpan
 
 _MAX_NAMES_SHOWN = 8
 
@@ -20,8 +20,8 @@ class SyncedEngine(ABC):
     either order)`` around training. Sleeping invalidates the weights on every device, so the same rules hold on CPU and
     on GPU.
 
-    A sync raises if there are unfinished requests, unless its caller keeps them; ``sleep`` always does. Between
-    ``begin_sync`` and ``finish_sync`` the engine does not step.
+    A sync raises if there are unfinished requests, unless its caller says what happens to them; ``sleep`` always does.
+    Between ``begin_sync`` and ``finish_sync`` the engine does not step.
 
     Args:
         weight_shapes: Hugging Face name -> shape of every tensor that a sync must deliver.
@@ -39,6 +39,7 @@ class SyncedEngine(ABC):
         self._max_model_len = max_model_len
         self.vocab_size = vocab_size
         self._sync: _Sync | None = None
+        self._versions: dict[str, list[_Sampled]] = {}  # of unfinished requests that have outlived a sync
         self._is_cache_awake = True
         self._are_weights_awake = True
 
@@ -56,6 +57,10 @@ class SyncedEngine(ABC):
         """Drop everything computed from old weights; requests in flight recompute theirs in the next step."""
 
     @abstractmethod
+    def _num_sampled(self) -> Mapping[str, int]:
+        """Return the number of tokens sampled so far for each unfinished request, by its id."""
+
+    @abstractmethod
     def _free_memory(self) -> None: ...
 
     @abstractmethod
@@ -64,7 +69,7 @@ class SyncedEngine(ABC):
     @abstractmethod
     def _wake_cache(self) -> None: ...
 
-    def begin_sync(self, version: int, *, keeps_requests: bool = False) -> None:
+    def begin_sync(self, version: int, *, on_running: OnRunning = OnRunning.REFUSE) -> None:
         if version < 0:
             raise ValueError(f"Weight version {version} was announced, but versions start at 0.")
         if self._sync is not None:
@@ -72,11 +77,12 @@ class SyncedEngine(ABC):
                 f"A sync to version {version} was begun while the one to version {self._sync.version} is open. "
                 "Call finish_sync first; after a failed load, build a new engine."
             )
-        if not keeps_requests:
+        if on_running is OnRunning.REFUSE:
             self._refuse_unfinished("begin_sync")
+        self._end_spans()
         # Until finish_sync the engine holds a mix of two versions.
         self.version = -1
-        self._sync = _Sync(version, self._weight_shapes)
+        self._sync = _Sync(version, self._weight_shapes, on_running)
         if not self._are_weights_awake:
             self._wake_weights()
             self._are_weights_awake = True
@@ -96,8 +102,28 @@ class SyncedEngine(ABC):
             )
         sync, self._sync = self._sync, None
         sync.check()
-        self._drop_caches()
+        if sync.on_running is not OnRunning.KEEP or not self.has_unfinished():
+            self._drop_caches()
         self.version = sync.version
+
+    def _end_spans(self) -> None:
+        """Record which tokens of unfinished requests the present weights have sampled."""
+        for request_id, num_tokens in self._num_sampled().items():
+            spans = self._versions.setdefault(request_id, [])
+            start = spans[-1].end if spans else 0
+            if num_tokens > start:
+                spans.append(_Sampled(self.version, num_tokens))
+
+    def _versions_of(self, request_id: str, num_tokens: int) -> tuple[VersionSpan, ...]:
+        """Return the weights that sampled the tokens of a request, which ends."""
+        ended = self._versions.pop(request_id, [])
+        starts = [0, *(each.end for each in ended)]
+        versions = [*(each.version for each in ended), self.version]
+        return tuple(
+            VersionSpan(start, version)
+            for start, version in zip(starts, versions, strict=True)
+            if start < num_tokens or start == 0
+        )
 
     def sleep(self) -> None:
         if self._sync is not None:
@@ -185,11 +211,18 @@ class SyncedEngine(ABC):
             )
 
 
+class _Sampled(NamedTuple):
+    """The tokens of a request up to ``end`` that one version of the weights has sampled."""
+
+    version: int
+    end: int
+
+
 class _Sync:
     """One sync in progress: the names received so far, and the errors found in them."""
 
-    def __init__(self, version: int, weight_shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.version = version
+    def __init__(self, version: int, weight_shapes: Mapping[str, tuple[int, ...]], on_running: OnRunning) -> None:
+        self.version, self.on_running = version, on_running
         self.is_loaded = False
         self._weight_shapes = weight_shapes
         self._seen: set[str] = set()

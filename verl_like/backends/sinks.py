@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from verl_like.backends.base import RolloutEngine
+from verl_like.backends.base import OnRunning, RolloutEngine
 
 
 class WeightSink(Protocol):
     """The receiver of a sync. Each sync calls ``begin``, ``take`` and ``finish`` once, in this order."""
 
-    def begin(self, version: int, *, keeps_requests: bool = False) -> None:
-        """Announce weights of this version.
-
-        Args:
-            keeps_requests: let unfinished requests continue with the new weights; if False, they are an error.
-        """
+    def begin(self, version: int) -> None:
+        """Announce weights of this version."""
 
     def take(self, weights: Iterable[tuple[str, Any]]) -> None:
         """Load all (Hugging Face name, full tensor) pairs from one lazy iterable.
@@ -29,13 +25,17 @@ class WeightSink(Protocol):
 
 
 class EngineSink:
-    """Passes the weights to a rollout engine in this process."""
+    """Passes the weights to a rollout engine in this process.
 
-    def __init__(self, engine: RolloutEngine) -> None:
-        self._engine = engine
+    Args:
+        on_running: what happens to the engine's unfinished requests.
+    """
 
-    def begin(self, version: int, *, keeps_requests: bool = False) -> None:
-        self._engine.begin_sync(version, keeps_requests=keeps_requests)
+    def __init__(self, engine: RolloutEngine, on_running: OnRunning = OnRunning.REFUSE) -> None:
+        self._engine, self._on_running = engine, on_running
+
+    def begin(self, version: int) -> None:
+        self._engine.begin_sync(version, on_running=self._on_running)
 
     def take(self, weights: Iterable[tuple[str, Any]]) -> None:
         self._engine.load(weights)

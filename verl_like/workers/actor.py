@@ -134,10 +134,10 @@ class ActorRole:
         return summary(updates, prefix="actor/"), None
 
     @dispatch(Dispatch.BROADCAST)
-    def sync(self, *, keeps_requests: bool) -> SyncReport:
+    def sync(self) -> SyncReport:
         """Send the weights to the sink, which then generates from them."""
         assert self._source is not None, "this actor was built without a sink, so it cannot send its weights"
-        return self._source.send(self.version, keeps_requests=keeps_requests)
+        return self._source.send(self.version)
 
     @dispatch(Dispatch.BROADCAST)
     def save(self, path: str) -> None:

@@ -25,12 +25,8 @@ class WeightSource:
         self._policy, self._sink = policy, sink
         self._sends_adapter, self._has_checksum = sends_adapter, has_checksum
 
-    def send(self, version: int, *, keeps_requests: bool = False) -> SyncReport:
-        """Send the weights as ``version``; collective.
-
-        Args:
-            keeps_requests: let the receiver's unfinished requests continue with the new weights.
-        """
+    def send(self, version: int) -> SyncReport:
+        """Send the weights as ``version``; collective."""
         started, gathers, num_bytes = time.perf_counter(), self._policy.num_gathers, 0
         checksum = 0 if self._has_checksum else None
 
@@ -39,22 +35,23 @@ class WeightSource:
             for name, tensor in self._policy.named_adapter() if self._sends_adapter else self._policy.named_weights():
                 num_bytes += tensor.nbytes
                 if checksum is not None:
-                    checksum = _checksum(name, tensor, checksum)
+                    checksum = continued_checksum(name, tensor, checksum)
                 yield name, tensor
 
-        self._sink.begin(version, keeps_requests=keeps_requests)
+        self._sink.begin(version)
         self._sink.take(counted())
         held = self._sink.finish()
         return SyncReport(
             version=held,
             num_bytes=num_bytes,
             seconds=time.perf_counter() - started,
+            pause_s=time.perf_counter() - started,
             collectives=self._policy.num_gathers - gathers,
             checksum=checksum,
         )
 
 
-def _checksum(name: str, tensor: torch.Tensor, before: int) -> int:
+def continued_checksum(name: str, tensor: torch.Tensor, before: int) -> int:
     """Continue the CRC-32 ``before`` with the name and the bits of a tensor."""
     bits = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
     return zlib.crc32(bits.data, zlib.crc32(name.encode(), before))

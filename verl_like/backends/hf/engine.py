@@ -24,14 +24,6 @@ class _Row:
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
 
-    def finished(self, reason: str) -> Finished:
-        return Finished(
-            request_id=self.request.request_id,
-            response_ids=self.token_ids,
-            log_probs=self.log_probs,
-            finish_reason=reason,
-        )
-
 
 class HfEngine(SyncedEngine):
     """Decodes requests in waves of ``rollout.max_num_seqs``: left-padded prompts, one cache, and no new requests until
@@ -113,7 +105,7 @@ class HfEngine(SyncedEngine):
         self._next_ids = torch.tensor([[row.token_ids[-1]] for row in self._wave], device=self._device)
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(self._wave), 1)], dim=1)
         reasons = [self._finish_reason(row) for row in self._wave]
-        finished = [row.finished(reason) for row, reason in zip(self._wave, reasons, strict=True) if reason]
+        finished = [self._finished(row, reason) for row, reason in zip(self._wave, reasons, strict=True) if reason]
         self._keep([index for index, reason in enumerate(reasons) if not reason])
         return finished
 
@@ -125,10 +117,25 @@ class HfEngine(SyncedEngine):
 
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
         unwanted = set(request_ids)
-        aborted = [row.finished("abort") for row in (*self._wave, *self._waiting) if row.request.request_id in unwanted]
+        aborted = [
+            self._finished(row, "abort") for row in (*self._wave, *self._waiting) if row.request.request_id in unwanted
+        ]
         self._waiting = deque(row for row in self._waiting if row.request.request_id not in unwanted)
         self._keep([index for index, row in enumerate(self._wave) if row.request.request_id not in unwanted])
         return aborted
+
+    def _finished(self, row: _Row, reason: str) -> Finished:
+        request_id = row.request.request_id
+        return Finished(
+            request_id=request_id,
+            response_ids=row.token_ids,
+            log_probs=row.log_probs,
+            finish_reason=reason,
+            versions=self._versions_of(request_id, len(row.token_ids)),
+        )
+
+    def _num_sampled(self) -> dict[str, int]:
+        return {row.request.request_id: len(row.token_ids) for row in (*self._wave, *self._waiting)}
 
     def _start_wave(self) -> None:
         self._wave = [self._waiting.popleft() for _ in range(min(self._max_num_seqs, len(self._waiting)))]

@@ -113,7 +113,7 @@ class VllmEngine(SyncedEngine):
         for request in requests:
             self._internal_ids[request.request_id] = self._engine.add_request(
                 request.request_id,
-                tokens_input(request.prompt_ids),
+                tokens_input(request.prompt_ids, cache_salt=request.salt or None),
                 self._sampling_params(request.sampling, request.seed),
                 lora_request=None if self._adapter is None else self._adapter.request,
             )
@@ -151,7 +151,13 @@ class VllmEngine(SyncedEngine):
             token_ids, reported = internals.partial_output(self._engine, internal_id)
             log_probs = self._log_probs(internal_id, len(token_ids), reported)
             aborted.append(
-                Finished(request_id=request_id, response_ids=token_ids, log_probs=log_probs, finish_reason="abort")
+                Finished(
+                    request_id=request_id,
+                    response_ids=token_ids,
+                    log_probs=log_probs,
+                    finish_reason="abort",
+                    versions=self._versions_of(request_id, len(token_ids)),
+                )
             )
         self._engine.abort_request([self._internal_ids.pop(request_id) for request_id in running], internal=True)
         self._drain_if_idle()
@@ -239,7 +245,11 @@ class VllmEngine(SyncedEngine):
             finish_reason=completion.finish_reason,
             num_cached_tokens=output.num_cached_tokens or 0,
             log_probs=self._log_probs(internal_id, len(token_ids), completion.logprobs),
+            versions=self._versions_of(output.request_id, len(token_ids)),
         )
+
+    def _num_sampled(self) -> dict[str, int]:
+        return {ours: internals.num_sampled(self._engine, of_vllm) for ours, of_vllm in self._internal_ids.items()}
 
 
 def _adapter(folder: ModelFolder, model: ModelConfig, run_id: str) -> EngineAdapter:

@@ -85,6 +85,11 @@ def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], Flat
     return list(state.detokenizer.output_token_ids), state.logprobs_processor.logprobs
 
 
+def num_sampled(engine: LLMEngine, internal_id: str) -> int:
+    """Return the number of tokens of an unfinished request so far."""
+    return int(engine.output_processor.request_states[internal_id].detokenizer.num_output_tokens())
+
+
 def sampled_log_probs(logprobs: FlatLogprobs, num_tokens: int) -> list[float]:
     """Return the log-probs of the sampled tokens; with ``logprobs=0`` the flat form holds only these, one per token."""
     assert len(logprobs.logprobs) == num_tokens, f"{len(logprobs.logprobs)} log-probs for {num_tokens} tokens"
