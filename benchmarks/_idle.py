@@ -92,7 +92,8 @@ class IdleRollout:
             "response_tokens": lengths,
             "finish_reason": np.full(rows, "stop"),
             "log_prob_sum": np.zeros(rows, np.float32),
-            "weight_version": np.full(rows, version),
+            "weight_version_min": np.full(rows, version),
+            "weight_version_max": np.full(rows, version),
             "writer": group_id % self._ranks,
         }
         made = {
@@ -120,8 +121,8 @@ def _column(name: str, table: DataProto, like: str = "response_ids") -> DataProt
 class IdleLearner:
     """Actor, reference and critic: fetch the columns that the real roles fetch, return columns of the right size."""
 
-    def sync(self, *, keeps_requests: bool) -> SyncReport:
-        return SyncReport(version=0, num_bytes=0, seconds=1.0, collectives=0)
+    def sync(self) -> SyncReport:
+        return SyncReport(version=0, num_bytes=0, seconds=1.0, pause_s=1.0)
 
     def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
         table = rows.fetch([*workload.SEQUENCE, "rollout_log_probs"], timeout_s=TIMEOUT_S)
@@ -180,7 +181,7 @@ class IdleFunctions:
         start = ray.remote(num_cpus=0)(_IdleScorer)
         self._scorers = [start.remote() for _ in range(num_workers)]
 
-    def open(self) -> IdleScoring:
+    def open(self, *, num_samples: int = 0) -> IdleScoring:
         return IdleScoring(self._scorers)
 
 

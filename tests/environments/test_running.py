@@ -17,7 +17,7 @@ import pytest
 
 from tests.environments import _files
 from tests.unit.test_environments_episode import ROOMY, CharacterCodec
-from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling
+from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling, VersionSpan
 from verl_like.context import current
 from verl_like.environments.episode import EnvironmentEpisode, NextTurn
 from verl_like.environments.processes import EnvironmentProcesses, ProcessSettings
@@ -51,7 +51,11 @@ class ScriptedEngine:
     def _finished(self, request: Request) -> Finished:
         ids = [ord(character) for character in self._say("".join(map(chr, request.prompt_ids))) + "$"]
         return Finished(
-            request_id=request.request_id, response_ids=ids, log_probs=[-0.5] * len(ids), finish_reason="stop"
+            request_id=request.request_id,
+            response_ids=ids,
+            log_probs=[-0.5] * len(ids),
+            finish_reason="stop",
+            versions=(VersionSpan(0, self.version),),
         )
 
     def has_unfinished(self) -> bool:

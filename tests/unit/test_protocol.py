@@ -23,7 +23,7 @@ from verl_like.protocol import (
     token_columns,
     unpad_dataproto,
 )
-from verl_like.workers.generator import OPTIONAL_COLUMNS, PROMPT_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
+from verl_like.workers.group_blocks import OPTIONAL_COLUMNS, PROMPT_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
 
 
 def table(num_rows: int = 3) -> DataProto:

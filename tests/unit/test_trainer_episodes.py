@@ -137,7 +137,7 @@ def generated(begin: Any, *, answered: int, n: int) -> RemoteBatch:
 class EpisodeFunctions:
     """A pool of functions that scores each episode once."""
 
-    def open(self) -> EpisodeFunctions:
+    def open(self, *, num_samples: int = 0) -> EpisodeFunctions:
         self.begun: list[float] = []
         return self
 
@@ -256,7 +256,7 @@ def scored(episodes: list[Episode]) -> RemoteBatch:
             "details": np.array([{}] * rows, object),
             "finish_reason": np.where(batch.facts["group_id"] == 1, "length", "stop"),
             "log_prob_sum": -batch.facts["sampled_tokens"].astype(np.float32),
-            "weight_version": np.zeros(rows, np.int64),
+            "weight_version_min": np.zeros(rows, np.int64),
         }
     )
 

@@ -123,7 +123,7 @@ def test_rollout_facts_become_metrics_that_are_listed() -> None:
             response_tokens=[2, 6],
             prompt_tokens=[3, 5],
             finish_reason=["stop", "length"],
-            weight_version=[4, 3],
+            weight_version_min=[4, 3],
             log_prob_sum=[-4.0, -12.0],
         )
     )

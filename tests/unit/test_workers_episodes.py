@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_like.backends.base import Finished, Request, Sampling
+from verl_like.backends.base import Finished, Request, Sampling, VersionSpan
 from verl_like.workers.episodes import Episode, EpisodeFactory, Response, RunningEpisodes, SingleTurn
 
 SAMPLING = Sampling(max_tokens=4)
@@ -35,7 +35,11 @@ class Echo:
         done = self.waiting.pop()
         return [
             Finished(
-                request_id=done.request_id, response_ids=[len(done.prompt_ids)], log_probs=[-0.5], finish_reason="stop"
+                request_id=done.request_id,
+                response_ids=[len(done.prompt_ids)],
+                log_probs=[-0.5],
+                finish_reason="stop",
+                versions=(VersionSpan(0, self.version),),
             )
         ]
 
@@ -77,7 +81,13 @@ def test_one_turn_is_the_request_and_then_all_that_the_engine_sampled() -> None:
     asked = request("0:0", [1, 2])
     episode: Episode = SingleTurn(asked)
     assert episode.advance(None) is asked
-    done = Finished(request_id="0:0", response_ids=[4, 5], log_probs=[-1.0, -2.0], finish_reason="length")
+    done = Finished(
+        request_id="0:0",
+        response_ids=[4, 5],
+        log_probs=[-1.0, -2.0],
+        finish_reason="length",
+        versions=(VersionSpan(0, 1),),
+    )
     found = episode.advance(done)
     assert isinstance(found, Response)
     assert (found.token_ids, found.log_probs, found.finish_reason) == ([4, 5], [-1.0, -2.0], "length")
@@ -100,7 +110,8 @@ def test_an_episode_of_two_turns_asks_again_and_keeps_the_mask_of_what_was_sampl
     assert episodes.step() == []
     engine.version = 4  # the first token is still that of version 3
     [sample] = episodes.step()
-    assert sample.responses[0].token_ids == [2, 7, 8, 5] and sample.version == 3
+    assert sample.responses[0].token_ids == [2, 7, 8, 5]
+    assert (sample.version, sample.newest_version) == (3, 4)
     assert sample.responses[0].is_sampled.tolist() == [True, False, False, True]
     assert engine.calls == [["0:0"], ["a new name"]]
 

@@ -25,18 +25,18 @@ def test_a_row_has_the_attributes_of_the_environment_and_the_numbers_it_reported
         numbers={"steps": 2.0, "count": 1.0},
         attributes={"count": 4},
     )
-    sample = finished_sample(end, row=1, number=2, version=3, facts=FACTS)
+    sample = finished_sample(end, row=1, number=2, versions=(3, 4), facts=FACTS)
     [row] = sample.responses
     assert row.environment == {"steps": 2.0, "count": 4}  # an attribute counts more
     assert (row.prompt_ids, row.token_ids, row.log_probs) == ([5, 6], [7, 8], [-0.5, -0.25])
-    assert (sample.row, sample.number, sample.version) == (1, 2, 3)
+    assert (sample.row, sample.number, sample.version, sample.newest_version) == (1, 2, 3, 4)
     assert sample.facts["environment_reward"] == 1.5 and sample.facts["environment_seconds"] == 2.0
 
 
 def test_an_episode_without_a_turn_is_a_row_with_an_empty_response() -> None:
     failure = CallFailure(reason="crash", text="it ended", traceback="the lines")
     end = EpisodeEnd(tree=EpisodeTree(), finish_reason="", failure=failure)
-    sample = finished_sample(end, row=0, number=0, version=-1, facts=FACTS)
+    sample = finished_sample(end, row=0, number=0, versions=(-1, -1), facts=FACTS)
     [row] = sample.responses
     assert row.token_ids == [] and row.finish_reason == "abort" and row.traceback == "the lines"
     assert sample.facts["environment_status"] == "crash" and np.isnan(sample.facts["environment_reward"])

@@ -13,13 +13,14 @@ import pytest
 from torch.distributed import HashStore
 
 from tests.tools.house import modules, own_imports
-from verl_like.backends.base import EngineUsage, Finished, Request, Sampling, StaleWeightsError
+from verl_like.backends.base import EngineUsage, Finished, Request, Sampling, StaleWeightsError, VersionSpan
 from verl_like.config.schema import Config
 from verl_like.environments.turns import RowTurns
 from verl_like.protocol import DataProto, Ragged
-from verl_like.workers import generator
+from verl_like.workers import group_blocks
 from verl_like.workers.episodes import EpisodeFactory, FinishedSample, Response, RunningEpisodes, SingleTurn
-from verl_like.workers.generator import ROLLOUT_COLUMNS, TURN_COLUMNS, GeneratorRole
+from verl_like.workers.generator import GeneratorRole
+from verl_like.workers.group_blocks import ROLLOUT_COLUMNS, TURN_COLUMNS
 
 STEP_S, PROMPTS = 0.02, 8
 
@@ -47,7 +48,15 @@ class OneAfterTheOther:
     def step(self) -> list[Finished]:
         time.sleep(STEP_S)
         request = self._requests.pop(0)
-        return [Finished(request_id=request.request_id, response_ids=[5], log_probs=[-1.0], finish_reason="stop")]
+        return [
+            Finished(
+                request_id=request.request_id,
+                response_ids=[5],
+                log_probs=[-1.0],
+                finish_reason="stop",
+                versions=(VersionSpan(0, self.version),),
+            )
+        ]
 
     def has_unfinished(self) -> bool:
         return bool(self._requests)
@@ -130,7 +139,7 @@ def test_small_blocks_wait_for_more_rows() -> None:
 
 
 def test_a_small_block_is_handed_on_when_its_first_response_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generator, "MAX_WAIT_S", 1.5 * STEP_S)
+    monkeypatch.setattr(group_blocks, "MAX_WAIT_S", 1.5 * STEP_S)
     found = rows_of_blocks(block_kib=256)
     assert sum(found) == PROMPTS and 2 <= len(found) <= PROMPTS / 2, "each has at least the two of its wait"
 
@@ -230,7 +239,7 @@ def test_another_version_than_asked_for_or_one_beyond_the_lag_is_refused(asked: 
 
 def test_within_the_lag_rows_say_which_version_they_come_from() -> None:
     facts, _ = stream(OneAfterTheOther(), block_kib=256, version=3, max_lag=2)
-    assert facts["weight_version"].tolist() == [1] * PROMPTS
+    assert facts["weight_version_min"].tolist() == [1] * PROMPTS
 
 
 def test_an_engine_without_weights_is_refused_whatever_the_lag() -> None:

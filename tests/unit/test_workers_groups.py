@@ -15,7 +15,7 @@ from verl_like.controller.worker_group import WorkerGroup
 from verl_like.workers.groups import RolloutGroup
 from verl_like.workers.messages import SyncReport
 
-REPORT = SyncReport(version=7, num_bytes=2**20, seconds=0.5, collectives=0, checksum=11)
+REPORT = SyncReport(version=7, num_bytes=2**20, seconds=0.5, pause_s=0.5, collectives=0, checksum=11)
 
 
 def synced(reports: list[SyncReport]) -> SyncReport:

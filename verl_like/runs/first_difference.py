@@ -28,7 +28,8 @@ STAGES = (
 FACTS = {
     "sample": "rollout",
     "finish_reason": "rollout",
-    "weight_version": "rollout",
+    "weight_version_min": "rollout",
+    "weight_version_max": "rollout",
     "score": "reward",
     "reward_status": "reward",
     "advantage": "advantages",

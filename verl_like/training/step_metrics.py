@@ -75,10 +75,23 @@ class StepMetrics:
                 "rollout/length_finish_frac": float(
                     (batch.facts["finish_reason"][last_rows(batch.facts)] == "length").mean()
                 ),
-                "rollout/weight_version": float(batch.facts["weight_version"].min()),
+                "rollout/weight_version": float(batch.facts["weight_version_min"].min()),
                 "perf/tokens": float(tokens.sum() + batch.facts["prompt_tokens"].sum()),
                 "perf/response_tokens": float(tokens.sum()),
                 **environment_metrics(batch.facts),
+            }
+        )
+
+    def add_staleness(self, batch: RemoteBatch, *, version: int) -> None:
+        """Add how many updates the responses are older than ``version``, the policy that learns from them."""
+        age, tokens = version - batch.facts["weight_version_min"], sampled_tokens(batch.facts)
+        self.add(
+            {
+                "rollout/staleness_max": float(age.max()),
+                "rollout/staleness_mean": float((age * tokens).sum() / max(tokens.sum(), 1)),
+                "rollout/mixed_versions_frac": float(
+                    (batch.facts["weight_version_max"] > batch.facts["weight_version_min"]).mean()
+                ),
             }
         )
 

@@ -24,7 +24,7 @@ from verl_like.workers.engine_ranks import EngineRanks
 from verl_like.workers.environment_episodes import RunningEnvironments
 from verl_like.workers.episode_thread import NewEpisode
 from verl_like.workers.episodes import Episodes
-from verl_like.workers.samples import PromptSamples
+from verl_like.workers.samples import SamplesByRow
 
 MODEL_NAME = "policy"  # in responses to agent programs, which may ask for any name
 
@@ -107,7 +107,7 @@ class EnvironmentSource:
         self._gateway.start()
         weakref.finalize(self, self._gateway.close)
 
-    def episodes(self, engine: RolloutEngine, ranks: EngineRanks, samples: PromptSamples) -> Episodes:
+    def episodes(self, engine: RolloutEngine, ranks: EngineRanks, samples: SamplesByRow) -> Episodes:
         """Create the runner of one call's episodes."""
         environment = self._config.environment
         codec = ModelCodec(
@@ -126,7 +126,8 @@ class EnvironmentSource:
             gateway=self._gateway,
         )
 
-    def _new_episodes(self, codec: ModelCodec, samples: PromptSamples, row: int) -> list[NewEpisode]:
+    def _new_episodes(self, codec: ModelCodec, of_engine: SamplesByRow, row: int) -> list[NewEpisode]:
+        samples = of_engine.of_row(row)
         reset_with = environment_row(samples.inputs(row), self._renderer, seed=samples.environment_seed(row))
 
         def request(number: int, turn: NextTurn) -> Request:

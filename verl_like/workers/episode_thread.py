@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from verl_like.backends.base import Finished, Request
@@ -74,7 +74,9 @@ class _Running:
     process: int
     ends_at: float
     began_at: float = field(default_factory=time.monotonic)
-    version: int = -1  # of the weights at the first turn
+    salt: str = ""  # of all its requests; set at the first turn
+    version: int = -1  # of the weights that sampled the first token, and of those that sampled the last one so far
+    newest_version: int = -1
     call: int | None = None  # to its process, in progress
     num_requests: int = 0  # that wait for the engine
     waits_since: float = field(default_factory=time.monotonic)  # while there are none
@@ -130,8 +132,8 @@ class EpisodeThread:
         self._requests: dict[str, tuple[_Running, int]] = {}  # that wait for the engine, and the number of the turn
         self._check_limits_at = 0.0
         self._malformed: list[EpisodeEnd] = []  # episodes with calls that could not be read
-        self._new: deque[NewEpisode] = deque()  # from the other thread, like the turns and their version
-        self._turns: deque[tuple[Finished, int]] = deque()
+        self._new: deque[NewEpisode] = deque()  # from the other thread, like the turns
+        self._turns: deque[Finished] = deque()
         self._changes, self._changed = Changes(), threading.Condition()
         self._is_stopped = False
         if gateway is not None:
@@ -147,8 +149,7 @@ class EpisodeThread:
 
     def sampled(self, finished: Iterable[Finished]) -> None:
         """Take the finished requests of the engine's last step."""
-        version = self._version()
-        self._turns.extend((each, version) for each in finished)
+        self._turns.extend(finished)
         self._processes.wake()
 
     def wait(self, timeout_s: float) -> None:
@@ -192,7 +193,7 @@ class EpisodeThread:
             while self._new:
                 self._begin(self._new.popleft())
             while self._turns:
-                self._take_turn(*self._turns.popleft())
+                self._take_turn(self._turns.popleft())
             self._take_arrivals()
             for answer in self._processes.poll(CHECK_LIMITS_S):
                 if (running := self._calls.pop(answer.call, None)) is not None:
@@ -209,17 +210,20 @@ class EpisodeThread:
             self._of_address[new.episode.address.number] = running
         self._act(running, new.episode.begin())
 
-    def _take_turn(self, finished: Finished, version: int) -> None:
+    def _take_turn(self, finished: Finished) -> None:
         if finished.request_id not in self._requests:
             return  # its episode has ended meanwhile
         running, turn = self._pop_request(finished.request_id)
         if turn > 0:
             running.later_cached_tokens += finished.num_cached_tokens
+        if running.version < 0:
+            running.version = finished.versions[0].version
+        running.newest_version = finished.versions[-1].version
         found = SampledTurn(
             token_ids=finished.response_ids,
             log_probs=finished.log_probs,
             finish_reason=finished.finish_reason,
-            version=version,
+            version=running.newest_version,
             turn=turn,
         )
         self._advance(running, partial(running.new.episode.sampled, found))
@@ -250,9 +254,8 @@ class EpisodeThread:
 
     def _act(self, running: _Running, action: AgentAction) -> None:
         if isinstance(action, NextTurn):
-            if running.version < 0:
-                running.version = self._version()
-            request = running.new.request(action)
+            running.salt = running.salt or str(self._version())
+            request = replace(running.new.request(action), salt=running.salt)
             running.add_request()
             running.later_context_tokens += len(action.prompt_ids) if action.turn else 0
             self._requests[request.request_id] = running, action.turn
@@ -283,7 +286,10 @@ class EpisodeThread:
         if end.num_malformed_calls:
             self._malformed.append(end)
         new = running.new
-        found = finished_sample(end, row=new.row, number=new.number, version=running.version, facts=running.facts())
+        if running.version < 0:  # nothing was sampled
+            running.version = running.newest_version = self._version()
+        versions = running.version, running.newest_version
+        found = finished_sample(end, row=new.row, number=new.number, versions=versions, facts=running.facts())
         with self._changed:
             self._changes.ended.append(found)
             self._changed.notify_all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from verl_like.backends.base import Finished, Request, RolloutEngine
 from verl_like.environments.turns import RowTurns
 from verl_like.protocol import Array
 from verl_like.workers.engine_ranks import EngineRanks
-from verl_like.workers.samples import PromptSamples
+from verl_like.workers.samples import SamplesByRow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +83,8 @@ class FinishedSample:
     Args:
         row: row of the prompt.
         number: number of the sample among those of the prompt.
-        version: weight version of the engine at the first request.
+        version: weight version that sampled the first token.
+        newest_version: weight version that sampled the last token.
         responses: one per row; several if the history was rewritten between turns.
         facts: further facts of its rows.
     """
@@ -91,16 +92,18 @@ class FinishedSample:
     row: int
     number: int
     version: int
+    newest_version: int
     responses: tuple[Response, ...]
     facts: Mapping[str, float | str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Running:
     row: int
     number: int
-    version: int
+    salt: str
     episode: Episode
+    version: int = -1  # that sampled the first token; -1 before the first request has finished
 
 
 class Episodes(Protocol):
@@ -121,12 +124,12 @@ class Episodes(Protocol):
         """Abort all episodes that have not ended."""
 
 
-EpisodesFactory: TypeAlias = Callable[[RolloutEngine, EngineRanks, PromptSamples], Episodes]
+EpisodesFactory: TypeAlias = Callable[[RolloutEngine, EngineRanks, SamplesByRow], Episodes]
 
 
-def single_turns(engine: RolloutEngine, ranks: EngineRanks, samples: PromptSamples) -> Episodes:
+def single_turns(engine: RolloutEngine, ranks: EngineRanks, samples: SamplesByRow) -> Episodes:
     """Run each sample as one request."""
-    return RunningEpisodes(engine, SingleTurn, samples.requests)
+    return RunningEpisodes(engine, SingleTurn, lambda row: samples.of_row(row).requests(row))
 
 
 class RunningEpisodes:
@@ -149,12 +152,10 @@ class RunningEpisodes:
             requests = []
             for number, first in enumerate(self._first_requests(row)):
                 episode = self._episode(first)
-                request = episode.advance(None)
+                request, salt = episode.advance(None), str(self._engine.version)
                 assert isinstance(request, Request), "an episode ended before its first request"
-                self._waiting_for[request.request_id] = _Running(
-                    row=row, number=number, version=self._engine.version, episode=episode
-                )
-                requests.append(request)
+                self._waiting_for[request.request_id] = _Running(row=row, number=number, salt=salt, episode=episode)
+                requests.append(replace(request, salt=salt))
             self._engine.submit(requests)
 
     def step(self) -> list[FinishedSample]:
@@ -162,13 +163,21 @@ class RunningEpisodes:
         ended, requests = [], []
         for finished in self._engine.step():
             running = self._waiting_for.pop(finished.request_id)
+            if running.version < 0:
+                running.version = finished.versions[0].version
             found = running.episode.advance(finished)
             if isinstance(found, Request):
                 self._waiting_for[found.request_id] = running
-                requests.append(found)
+                requests.append(replace(found, salt=running.salt))
             else:
                 ended.append(
-                    FinishedSample(row=running.row, number=running.number, version=running.version, responses=(found,))
+                    FinishedSample(
+                        row=running.row,
+                        number=running.number,
+                        version=running.version,
+                        newest_version=finished.versions[-1].version,
+                        responses=(found,),
+                    )
                 )
         if requests:
             self._engine.submit(requests)

@@ -12,13 +12,13 @@ from verl_like.workers.episodes import FinishedSample, Response
 
 
 def finished_sample(
-    end: EpisodeEnd, *, row: int, number: int, version: int, facts: Mapping[str, float]
+    end: EpisodeEnd, *, row: int, number: int, versions: tuple[int, int], facts: Mapping[str, float]
 ) -> FinishedSample:
     """Return the rows of a finished episode; one without a sampled token is a row with an empty response.
 
     Args:
         row, number: the prompt's row, and the number of the sample.
-        version: of the weights at the first turn.
+        versions: of the weights that sampled the first and the last token.
         facts: further facts of the episode.
     """
     of_episode: dict[str, float | str] = {
@@ -55,4 +55,12 @@ def finished_sample(
         traceback=traceback,
         turns=no_turns(),
     )
-    return FinishedSample(row=row, number=number, version=version, responses=responses or (nothing,), facts=of_episode)
+    oldest, newest = versions
+    return FinishedSample(
+        row=row,
+        number=number,
+        version=oldest,
+        newest_version=newest,
+        responses=responses or (nothing,),
+        facts=of_episode,
+    )

@@ -103,6 +103,7 @@ class SyncReport:
         version: weight version that the engines now hold.
         num_bytes: bytes loaded by an engine; tied weights count under each of their names.
         seconds: time of the slowest rank.
+        pause_s: longest time for which an engine did not step.
         collectives: number of gathers; 0 if ranks have replicas.
         checksum: CRC-32 of all names and weights in sequence, if ``rollout.sync_checksum`` is set.
     """
@@ -110,7 +111,8 @@ class SyncReport:
     version: int
     num_bytes: int
     seconds: float
-    collectives: int
+    pause_s: float
+    collectives: int = 0
     checksum: int | None = None
 
     @property
@@ -118,6 +120,7 @@ class SyncReport:
         return {
             "sync/bytes": float(self.num_bytes),
             "sync/seconds": self.seconds,
+            "sync/pause_s": self.pause_s,
             "sync/gib_per_s": self.num_bytes / 2**30 / self.seconds,
             "sync/collectives": float(self.collectives),
             **({} if self.checksum is None else {"sync/checksum": float(self.checksum)}),

@@ -35,6 +35,24 @@ ROLLOUT: tuple[Metric, ...] = (
         "rollout",
     ),
     Metric(
+        "rollout/staleness_max",
+        "updates",
+        "Updates since the oldest token of the step was sampled; only with schedules that generate ahead.",
+        "rollout",
+    ),
+    Metric(
+        "rollout/staleness_mean",
+        "updates",
+        "Mean number of updates since the first token of a response was sampled, weighted by tokens.",
+        "rollout",
+    ),
+    Metric(
+        "rollout/mixed_versions_frac",
+        "fraction",
+        "Responses that a sync overtook: more than one version of the weights sampled them.",
+        "rollout",
+    ),
+    Metric(
         "rollout/log_prob_diff_mean",
         "nats",
         "Mean absolute difference of engine and trainer log-probs.",

@@ -41,6 +41,7 @@ OF_THE_MACHINE = (
     "env/loop_delay_ms",
     "rollout/prefix_cache_hit",
     "sync/seconds",
+    "sync/pause_s",
     "sync/gib_per_s",
     "progress/unix_s",
     "checkpoint/",
