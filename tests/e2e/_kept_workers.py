@@ -35,10 +35,10 @@ class KeptHost(WorkerHost):
         self._has_background_call = False
 
     @ray.method(concurrency_group="background")
-    def call_in_background(self, stage: str, role: str, method: str) -> None:
+    def call_in_background(self, stage: str, role: str, method: str, *args: Any) -> Any:
         self._has_background_call = True
         try:
-            super().call_in_background(stage, role, method)
+            return super().call_in_background(stage, role, method, *args)
         finally:
             self._has_background_call = False
 
@@ -93,6 +93,8 @@ class KeptWorkers:
 
     def give_back(self, group: WorkerGroup) -> None:
         """Replace ``WorkerGroup.shut_down``, which would end every process."""
+        for actor in group._actors:
+            actor.interrupt.remote()  # an engine with separate workers serves until its process ends
         leaving = {actor.leave.remote(): actor for actor in group._actors}
         ray.wait(list(leaving), num_returns=len(leaving), timeout=LEAVE_TIMEOUT_S)
         for answer, actor in leaving.items():

@@ -82,11 +82,13 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "runs.first_difference",
             "training",
             "workers.assignment",
+            "workers.engine_pool",
             "workers.episode_thread",
             "workers.finished_episode",
             "workers.episodes",
             "workers.groups",
             "workers.reward_models",
+            "workers.served_engine",
         ),
     ),
     "judge": (

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import ray
+
 from verl_like.context import current
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ def listen() -> int:
     listening = socket.create_server(("", 0), backlog=BACKLOG)
     current(_Listening).socket = listening
     return int(listening.getsockname()[1])
+
+
+def own_address() -> str:
+    """Return the address of this node under which processes on other nodes reach it."""
+    return str(ray.util.get_node_ip_address())
 
 
 def close() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from verl_like.controller import ray_calls
@@ -37,6 +37,37 @@ def items(streams: Mapping[Any, str], waits: Waits) -> Iterator[Items]:
                 del open_streams[stream]
         yield [(stream, ref) for stream, ref in ready if ref is not None]
         time.sleep(PAUSE_S * len(open_streams))
+
+
+class OpenStreams:
+    """The streams of a group, which are polled while other calls run.
+
+    Args:
+        streams: mapped to the names of their producers.
+        opened: as in :class:`Pairing`.
+    """
+
+    def __init__(self, streams: Mapping[Any, str], opened: Callable[[dict[BlockRef, str]], list[Facts]]) -> None:
+        self.streams = dict(streams)
+        self._pairing = Pairing(streams, opened)
+
+    def pairs(self, ready: Sequence[tuple[Any, BlockRef | None]]) -> list[Pair]:
+        """Return the pairs that these items complete, which are those of a poll; None ends a stream."""
+        for stream, ref in ready:
+            if ref is None:
+                del self.streams[stream]
+        return self._pairing.pairs([(stream, ref) for stream, ref in ready if ref is not None])
+
+
+def polled(groups: Sequence[OpenStreams], *, timeout_s: float) -> list[tuple[OpenStreams, list[Pair]]]:
+    """Return the pairs that have arrived from each group; wait at most ``timeout_s`` for the first."""
+    of_stream = {stream: group for group in groups for stream in group.streams}
+    if not of_stream:
+        return []
+    ready: dict[int, list[tuple[Any, BlockRef | None]]] = {}
+    for stream, ref in ray_calls.next_items(list(of_stream), timeout_s=timeout_s):
+        ready.setdefault(id(of_stream[stream]), []).append((stream, ref))
+    return [(group, group.pairs(ready[id(group)])) for group in groups if id(group) in ready]
 
 
 class Pairing:

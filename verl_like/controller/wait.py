@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +20,7 @@ from verl_like.controller.verdicts import Verdicts
 from verl_like.telemetry.heartbeat import Heartbeat
 
 POLL_S = 0.5  # delay until a failure on one rank, or Ctrl-C, ends the wait for the others
+QUICK_POLL_S = 0.05  # with work to do meanwhile
 MAX_NAMED = 8
 STARTS = ("start", "build", "reward_start", "watchdog_start")  # stages in which processes are being started
 
@@ -28,6 +30,33 @@ Watching: TypeAlias = Callable[[Iterable[str]], AbstractContextManager[None]]
 def unwatched(names: Iterable[str]) -> AbstractContextManager[None]:
     """Do not report which processes this one waits for."""
     return nullcontext()
+
+
+@dataclass(slots=True)
+class Meanwhile:
+    """What the driver does during its waits, such as to take what engines have finished.
+
+    Args:
+        work: called at each poll of a wait, and by no other thread; it may wait itself.
+    """
+
+    work: list[Callable[[], None]] = field(default_factory=list)
+    _is_running: bool = False
+
+    @property
+    def poll_s(self) -> float:
+        """The longest time between two calls."""
+        return QUICK_POLL_S if self.work else POLL_S
+
+    def run(self) -> None:
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            for work in self.work:
+                work()
+        finally:
+            self._is_running = False
 
 
 class Waits(NamedTuple):
@@ -131,6 +160,7 @@ def _driver_polls(
         refs, stage=stage, timeout_s=timeout_s, failed=failed, at_least=at_least, watching=_waiting
     ):
         yield [(ref, _opened(result)) for ref, result in results]
+        current(Meanwhile).run()
         current(Verdicts).check(is_start=stage in STARTS)
         if interruptible:
             current(Interrupt).stop_before(stage)
@@ -165,7 +195,7 @@ def polls(
     deadline = (time.monotonic() if began_at is None else began_at) + timeout_s
     pending = list(refs)
     while pending:
-        poll_s = min(POLL_S, max(0.0, deadline - time.monotonic()))
+        poll_s = min(current(Meanwhile).poll_s, max(0.0, deadline - time.monotonic()))
         try:
             with watching(refs[ref] for ref in pending):
                 results, waiting = ray_calls.arrived(pending, timeout_s=poll_s, at_least=at_least)

@@ -53,7 +53,7 @@ class WorkerHost:
     @ray.method(concurrency_group="control")
     def listening_address(self) -> tuple[str, int]:
         """Return a rendezvous address on this node: its IP and a port that this process already listens on."""
-        return ray.util.get_node_ip_address(), rendezvous.listen()
+        return rendezvous.own_address(), rendezvous.listen()
 
     @ray.method(concurrency_group="control")
     def status(self) -> dict[str, Any]:
@@ -99,10 +99,10 @@ class WorkerHost:
             return Reply(getattr(self._roles[role], method)(*args, **kwargs), current(StoreCounters).take())
 
     @ray.method(concurrency_group="background")
-    def call_in_background(self, stage: str, role: str, method: str) -> None:
+    def call_in_background(self, stage: str, role: str, method: str, *args: Any) -> Any:
         """Call a method in parallel with the stages; its time is charged to no stage."""
         try:
-            getattr(self._roles[role], method)()
+            return getattr(self._roles[role], method)(*args)
         except Exception as error:  # noqa: BLE001 (the border of the process)
             raise self._failure(f"{role}.{method}", error) from None
 

@@ -17,8 +17,8 @@ from verl_like.controller.dispatch import Dispatch, RemoteMethod, remote_method
 from verl_like.controller.errors import Interrupted
 from verl_like.controller.placement import Placement
 from verl_like.controller.ray_calls import Call
-from verl_like.controller.remote_batch import BlockRef, RemoteBatch
-from verl_like.controller.streams import Pair
+from verl_like.controller.remote_batch import BlockRef, RemoteBatch, RemoteRows
+from verl_like.controller.streams import OpenStreams, Pair
 from verl_like.controller.transport import Direct, RankCall, Transport
 from verl_like.controller.tree import LATE_S, Branch, Tree
 from verl_like.controller.wait import driver_waits, wait, wait_in_background
@@ -193,11 +193,17 @@ class WorkerGroup:
             stage: name of the stage in messages.
             check: called periodically; an error that it raises ends the wait.
         """
+        wait_in_background(self.start_in_background(method), stage=stage, timeout_s=self.timeout_s, check=check)
+
+    def start_in_background(self, method: Method, *args: Any) -> dict[BlockRef, str]:
+        """Start a BROADCAST method on every rank in parallel with the step's calls; they run in the order of starts.
+
+        Returns:
+            References of the answers by rank, with names to wait for them.
+        """
         of = remote_method(method, Dispatch.BROADCAST)
-        calls = [
-            RankCall(rank, WorkerHost.call_in_background, (stage, of.role, of.name)) for rank in range(self.world_size)
-        ]
-        wait_in_background(self._begun(calls), stage=stage, timeout_s=self.timeout_s, check=check)
+        given = _stage(of), of.role, of.name, *args
+        return self._begun([RankCall(rank, WorkerHost.call_in_background, given) for rank in range(self.world_size)])
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
         """Start a BROADCAST method with each rank's own arguments; skip a rank whose entry is None.
@@ -290,6 +296,21 @@ class WorkerGroup:
             # ray.cancel would take effect only at the next block, and at a different step on each rank of an engine.
             self.interrupt()
             raise
+
+    def open_streams(self, method: Method) -> OpenStreams:
+        """Call a STREAM method on every rank, without rows; the streams are polled while other calls run."""
+        of = remote_method(method, Dispatch.STREAM)
+        stage, nothing = _stage(of), RemoteRows((), np.empty(0, np.int32))
+        calls = self._direct.stream_calls(
+            [RankCall(rank, WorkerHost.stream, (stage, of.role, of.name)) for rank in range(self.world_size)],
+            lambda _: nothing,
+            num_groups=0,
+            stage=stage,
+            timeout_s=self.timeout_s,
+        )
+        made = ray_calls.begun(calls)
+        opened = driver_waits(stage, self.timeout_s).all
+        return OpenStreams({stream: call.who for stream, call in zip(made, calls, strict=True)}, opened)
 
     def interrupt(self) -> None:
         """End the stream that each rank is running, permanently: an interrupted run streams no more."""

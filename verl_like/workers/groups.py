@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.assignment import Assignment, ResponseLengths, assigned_by_queue, assigned_in_advance
 from verl_like.workers.critic import CriticRole
-from verl_like.workers.generator import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS, GeneratorRole
+from verl_like.workers.generator import GeneratorRole
+from verl_like.workers.group_blocks import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 
@@ -163,8 +165,36 @@ class AdvantageGroup:
         return facts, report.metrics
 
 
+class Generator(Protocol):
+    """The rollout engines, wherever they are."""
+
+    def columns_of(self, prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
+        """Return the columns of the blocks that :meth:`generate` yields for these prompts."""
+
+    def generate(
+        self, prompts: RemoteBatch, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
+    ) -> Iterator[tuple[Facts, BlockRef]]:
+        """Yield (facts, block) pairs as groups finish; the prompts must have the fact ``uid``.
+
+        Args:
+            version: version of the weights that the engines must hold.
+        """
+
+    def sync(self) -> SyncReport:
+        """Send the actor's weights to the engines.
+
+        The report has the lowest version and the longest times of all ranks; its other fields are those of one rank.
+
+        Raises:
+            RunError: ranks sent or received different weights (``rollout.sync_checksum``).
+        """
+
+    def sleep(self) -> None:
+        """Free accelerator memory for training, if engines share it; the next sync wakes them."""
+
+
 class RolloutGroup:
-    """The rollout engines.
+    """The rollout engines in the workers that train.
 
     Args:
         group: the workers that generate.
@@ -187,13 +217,8 @@ class RolloutGroup:
         self._lengths = ResponseLengths()
 
     def columns_of(self, prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
-        """Return the columns of the blocks that :meth:`generate` yields for these prompts.
-
-        Args:
-            facts: those of any of the blocks.
-        """
-        turns = TURN_COLUMNS if EPISODE_ROW in facts else frozenset()
-        return ROLLOUT_COLUMNS | turns | (OPTIONAL_COLUMNS & prompts.columns)
+        """Return the columns of the blocks that :meth:`generate` yields for these prompts."""
+        return columns_of(prompts, facts)
 
     def generate(
         self,
@@ -243,23 +268,21 @@ class RolloutGroup:
             return assigned_in_advance(len(uids), engines)
         return assigned_by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.max_num_seqs // n)
 
-    def sync(self, *, keeps_requests: bool = False) -> SyncReport:
+    def sync(self) -> SyncReport:
         """Send the actor's weights to the engines and wake them.
 
         The report has the lowest version and the longest time of all ranks; its other fields are those of one rank.
 
-        Args:
-            keeps_requests: let unfinished requests continue with the new weights; if False, they are an error.
-
         Raises:
             RunError: if ranks sent their engines different weights (``rollout.sync_checksum``).
         """
-        reports: list[SyncReport] = self._group.call(ActorRole.sync, keeps_requests=keeps_requests)
-        _refuse_differing(reports)
+        reports: list[SyncReport] = self._group.call(ActorRole.sync)
+        refuse_differing(reports)
         return replace(
             reports[0],
             version=min(report.version for report in reports),
             seconds=max(report.seconds for report in reports),
+            pause_s=max(report.pause_s for report in reports),
         )
 
     def sleep(self) -> None:
@@ -267,7 +290,22 @@ class RolloutGroup:
         self._group.call(GeneratorRole.sleep)
 
 
-def _refuse_differing(reports: list[SyncReport]) -> None:
+def columns_of(prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
+    """Return the columns of the blocks that engines make for these prompts.
+
+    Args:
+        facts: those of any of the blocks.
+    """
+    turns = TURN_COLUMNS if EPISODE_ROW in facts else frozenset()
+    return ROLLOUT_COLUMNS | turns | (OPTIONAL_COLUMNS & prompts.columns)
+
+
+def refuse_differing(reports: Sequence[SyncReport]) -> None:
+    """Refuse a sync in which ranks sent or received different weights.
+
+    Raises:
+        RunError: the checksums differ.
+    """
     checksums = [report.checksum for report in reports]
     differing = [rank for rank, checksum in enumerate(checksums) if checksum != checksums[0]]
     if differing:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from verl_like.backends.base import EngineSettings, RolloutEngine
+from verl_like.backends.base import EngineSettings, PolicyEngine, RolloutEngine
 from verl_like.backends.rollout import load_backend
 from verl_like.backends.sinks import EngineSink
 from verl_like.backends.train import TrainBackend, train_backend
@@ -22,7 +22,9 @@ from verl_like.workers.episodes import single_turns
 from verl_like.workers.generator import GeneratorRole, build_rollout_engine
 from verl_like.workers.ref import RefRole
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
+from verl_like.workers.sender import SenderRole
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_local_models
+from verl_like.workers.transfer import TransferSink
 
 
 def load_libraries(rollout_backend: str) -> None:
@@ -54,7 +56,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     if "actor" in setup.roles:
         with stage("build/actor"):
             policy = backend.policy(_settings(setup, config.actor, config.model.path))
-            roles["ActorRole"] = ActorRole(setup, policy, EngineSink(rollout) if rollout is not None else None)
+            roles |= _actor(setup, policy, rollout)
     if rollout is not None:
         roles["GeneratorRole"] = GeneratorRole(
             setup, rollout, store, single_turns if environments is None else environments.episodes
@@ -72,6 +74,14 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
         with stage("build/environment"):
             environments.load(rollout)
     return roles
+
+
+def _actor(setup: WorkerSetup, policy: PolicyEngine, rollout: RolloutEngine | None) -> dict[str, Any]:
+    """Return the actor, which sends its weights to the engine in this process, or to engines in others."""
+    if not setup.sends_weights:
+        return {"ActorRole": ActorRole(setup, policy, EngineSink(rollout) if rollout is not None else None)}
+    sink = TransferSink(bucket_bytes=int(setup.config.rollout.sync_bucket_mib * 2**20))
+    return {"ActorRole": ActorRole(setup, policy, sink), "SenderRole": SenderRole(setup, sink)}
 
 
 def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole) -> RefRole:
@@ -97,7 +107,7 @@ def _settings(
         max_tokens_per_micro_batch=role.max_tokens_per_micro_batch,
         is_frozen=is_frozen,
         # Supervised training samples nothing, so it learns at temperature 1.
-        temperature=config.rollout.temperature if "rollout" in setup.roles else 1.0,
+        temperature=config.rollout.temperature if setup.generates else 1.0,
         log_prob_chunk_mib=config.actor.log_prob_chunk_mib,
         use_torch_compile=config.actor.use_torch_compile,
         compile_layers=config.actor.compile_layers,
