@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from verl_like.checks.cpu_workers import shares_of
 from verl_like.checks.gpus import Gpus, gpus_here
+from verl_like.checks.pools import POOL_RULES, rollout_ranks, trainer_ranks
 from verl_like.checks.reward import own_gpus
 from verl_like.config.schema import Config, FsdpConfig
 from verl_like.machine.cores import MAX_WORKERS, usable_cores
@@ -56,9 +57,16 @@ def tensor_parallel_fits_ranks(config: Config, gpus: Gpus) -> Iterator[str]:
         )
     ranks = gpus.ranks_per_node(config)
     if ranks:
-        yield from tensor_parallel_problem(config, ranks=ranks)
-        yield from shard_size_problem(config, ranks=ranks * config.cluster.num_nodes)
-        yield from sequence_parallel_problem(config, ranks=ranks * config.cluster.num_nodes)
+        yield from ranks_problem(config, per_node=ranks)
+
+
+def ranks_problem(config: Config, *, per_node: int) -> Iterator[str]:
+    """Yield a problem for each number of ranks that must divide those of its pool, with ``per_node`` workers a node."""
+    num_workers = per_node * config.cluster.num_nodes
+    generating, training = rollout_ranks(config, num_workers), trainer_ranks(config, num_workers)
+    yield from tensor_parallel_problem(config, ranks=min(per_node, generating))
+    yield from shard_size_problem(config, ranks=training)
+    yield from sequence_parallel_problem(config, ranks=training)
 
 
 def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
@@ -146,17 +154,17 @@ def gpus_exist(config: Config, gpus: Gpus) -> Iterator[str]:
         )
     own = own_gpus(config)
     left = found - sum(own.values())
-    wanted = cluster.num_nodes * max(cluster.workers_per_node, 1)
+    wanted = cluster.num_nodes * max(cluster.wanted_per_node, 1)
     models = "".join(f" + {name}={count}" for name, count in own.items())
     if wanted > left:
         yield (
             f"cluster requests {wanted + sum(own.values())} GPUs (num_nodes={cluster.num_nodes} x "
-            f"workers_per_node={max(cluster.workers_per_node, 1)}{models}), but "
+            f"workers_per_node={max(cluster.wanted_per_node, 1)}{models}), but "
             f"{found} exist{'s' if found == 1 else ''}. Set "
             f"cluster.workers_per_node={max(left // cluster.num_nodes, 1)}, "
             "or cluster.address to join a larger cluster."
         )
-    if own and not cluster.workers_per_node:
+    if own and not cluster.wanted_per_node:
         yield (
             f"cluster.workers_per_node is 0, which uses every GPU, but {' and '.join(own)} need separate "
             f"GPUs. Set cluster.workers_per_node={left // cluster.num_nodes}."
@@ -254,7 +262,7 @@ def workers_have_cores(config: Config, gpus: Gpus) -> Iterator[str]:
 
     A few more are allowed, to try the layout of a larger machine.
     """
-    workers, cores = config.cluster.workers_per_node, usable_cores()
+    workers, cores = config.cluster.wanted_per_node, usable_cores()
     if gpus.runs_on_gpu(config) is False and not config.cluster.address and workers > max(MAX_WORKERS, cores):
         yield (
             f"cluster.workers_per_node is {workers}, but the workers run on CPU, and this machine has {cores} "
@@ -296,4 +304,5 @@ CLUSTER_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     shared_sequences_are_packed,
     restarts_are_allowed,
     dealing_is_deterministic,
+    *POOL_RULES,
 )

@@ -30,7 +30,7 @@ def shares_of(config: Config, cores: int) -> Shares:
     """
     cluster = config.cluster
     if cluster.address:
-        workers = cluster.workers_per_node or min(USUAL_WORKERS, cores // max(cluster.threads_per_worker, 1))
+        workers = cluster.wanted_per_node or min(USUAL_WORKERS, cores // max(cluster.threads_per_worker, 1))
         return Shares(max(workers, 1), max(cluster.threads_per_worker, 1))
     scorers = sum(own_gpus(config).values()) + config.reward.num_workers - 1  # the first shares the driver's core
     return shared_out(
@@ -39,7 +39,7 @@ def shares_of(config: Config, cores: int) -> Shares:
         most=most_workers(config, memory_gib()),
         dealt=(config.data.train_batch_size, config.actor.mini_batch_size, config.critic.mini_batch_size),
         multiple_of=config.rollout.tensor_parallel_size,
-        workers=cluster.workers_per_node,
+        workers=cluster.wanted_per_node,
         threads=cluster.threads_per_worker,
     )
 

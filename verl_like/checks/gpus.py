@@ -38,8 +38,8 @@ class Gpus:
     def ranks_per_node(self, config: Config) -> int | None:
         """Return the number of hybrid workers per node; None if it depends on a cluster that is not joined yet."""
         cluster = config.cluster
-        if cluster.workers_per_node:
-            return cluster.workers_per_node
+        if cluster.wanted_per_node:
+            return cluster.wanted_per_node
         on_gpu = self.runs_on_gpu(config)
         if on_gpu is None or (on_gpu and self.number is None):
             return None

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -66,7 +66,7 @@ def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], o
         if config.address
         else {
             "address": "local",  # otherwise Ray would join any cluster that runs on this machine
-            "num_cpus": max(os.cpu_count() or 1, config.workers_per_node) if config.device != "cuda" else None,
+            "num_cpus": max(os.cpu_count() or 1, config.wanted_per_node) if config.device != "cuda" else None,
             "object_store_memory": int(config.object_store_memory_gib * 2**30),
             "include_dashboard": False,
             # By default Ray gives workers a lower priority than all other processes, such as the scorers. It also
@@ -140,16 +140,23 @@ def devices(config: ClusterConfig, *, shared_out: Callable[[int], Shares]) -> De
     available = gpus[config.num_nodes - 1] if kind == "cuda" else min(int(node.get("CPU", 0)) for node in nodes)
     cores = available if config.address else min(available, usable_cores())
     shares = shared_out(cores)
-    per_node = config.workers_per_node or (available if kind == "cuda" else shares.workers)
+    per_node = config.wanted_per_node or (available if kind == "cuda" else shares.workers)
     if per_node > available or per_node == 0:
         thing = "GPUs" if kind == "cuda" else "CPU slots"
         raise ValueError(
-            f"cluster.workers_per_node is {config.workers_per_node or 'every ' + thing}, but a node has {available} "
+            f"cluster.workers_per_node is {config.wanted_per_node or 'every ' + thing}, but a node has {available} "
             f"{thing}. "
             f"Set cluster.workers_per_node to at most {available}"
             + (", or cluster.device=cpu." if kind == "cuda" else ".")
         )
     return Devices(kind, config.num_nodes, per_node, 1 if kind == "cuda" else shares.threads, cores)
+
+
+def pool_of(where: Devices, num_workers: int) -> Devices:
+    """Return the devices of a pool with this many of the workers: part of a node, or whole nodes."""
+    per_node = min(num_workers, where.workers_per_node)
+    assert num_workers % per_node == 0, f"{num_workers} workers do not fill nodes of {where.workers_per_node}"
+    return replace(where, num_nodes=num_workers // per_node, workers_per_node=per_node)
 
 
 class Placement:

@@ -43,7 +43,7 @@ def location_on(config: Config, name: str) -> Location:
     Raises:
         ValueError: the device is not in the table.
     """
-    per_node = config.cluster.workers_per_node or 1
+    per_node = config.cluster.wanted_per_node or 1
     return Location(device=named(name), ranks=per_node * config.cluster.num_nodes, ranks_per_node=per_node)
 
 

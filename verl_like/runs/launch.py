@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from verl_like.backends.rollout import remove_leftovers
 from verl_like.checks.cpu_workers import shares_of
+from verl_like.checks.pools import ROLLOUT, TRAINER, pool_sizes
 from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.controller.errors import Announcer, Interrupt
 from verl_like.controller.node_watchdogs import node_watchdogs
-from verl_like.controller.placement import Devices, Placement, devices, ray_cluster
+from verl_like.controller.placement import Devices, Placement, devices, pool_of, ray_cluster
 from verl_like.controller.ray_calls import calls_recorded
 from verl_like.controller.verdicts import Verdicts
 from verl_like.imports import importing
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
 class LaunchedRun:
     """The processes of a run before they have roles."""
 
-    where: Devices
+    where: Devices  # of the workers that train
     run_id: str  # part of every name that the run shares with others on a machine
-    workers: WorkerGroup  # the hybrid ones, one for each device
+    workers: WorkerGroup  # one for each of these devices
+    engines: tuple[WorkerGroup, ...] = ()  # rollout engines that have separate workers
 
 
 class Launcher:
@@ -96,21 +98,39 @@ def ended_by(*steps: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
     """Start one process per device, which loads libraries; kill them on exit."""
-    with _cluster(config) as (where, run_id):
-        from verl_like.controller.worker_group import WorkerGroup
+    with _cluster(config) as (where, run_id), ExitStack() as groups:
+        groups.enter_context(ended_by(partial(remove_leftovers, run_id)))
 
-        placement = Placement(where, timeout_s=config.cluster.start_timeout_s)
-        workers = WorkerGroup(
-            "worker",
-            world_size=where.world_size,
-            placement=placement,
-            env=worker_environment(config, where.kind, num_threads=where.threads_per_worker),
-            timeout_s=config.trainer.stage_timeout_s,
-            heartbeats=str(heartbeat_folder(run_id)),
-        )
-        with ended_by(workers.shut_down, placement.remove, partial(remove_leftovers, run_id)):
-            workers.prepare("verl_like.workers.hybrid:load_libraries", config.rollout.backend if generates else "")
-            yield LaunchedRun(where, run_id, workers)
+        def started(name: str, of: Devices, *, backend: str) -> WorkerGroup:
+            return groups.enter_context(_workers(config, name, of, run_id=run_id, backend=backend))
+
+        backend = config.rollout.backend if generates else ""
+        if not generates or not config.cluster.placement:
+            yield LaunchedRun(where, run_id, started("worker", where, backend=backend))
+            return
+        sizes, size = pool_sizes(config, where.world_size), config.rollout.tensor_parallel_size
+        training, engine = pool_of(where, sizes[TRAINER]), pool_of(where, size)
+        engines = [started(f"engine {number}", engine, backend=backend) for number in range(sizes[ROLLOUT] // size)]
+        yield LaunchedRun(training, run_id, started("worker", training, backend=""), tuple(engines))
+
+
+@contextmanager
+def _workers(config: Config, name: str, where: Devices, *, run_id: str, backend: str) -> Iterator[WorkerGroup]:
+    """Start a process on each of these devices, which loads the libraries of training or of a rollout backend."""
+    from verl_like.controller.worker_group import WorkerGroup
+
+    placement = Placement(where, timeout_s=config.cluster.start_timeout_s)
+    workers = WorkerGroup(
+        name,
+        world_size=where.world_size,
+        placement=placement,
+        env=worker_environment(config, where.kind, num_threads=where.threads_per_worker),
+        timeout_s=config.trainer.stage_timeout_s,
+        heartbeats=str(heartbeat_folder(run_id)),
+    )
+    with ended_by(workers.shut_down, placement.remove):
+        workers.prepare("verl_like.workers.hybrid:load_libraries", backend)
+        yield workers
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 Group = TypeVar("Group")
-HYBRID = "worker"  # the group with one worker for each device
+HYBRID = "worker"  # the group with one worker for each device, or for each device of the trainer
+ENGINES = "engines"  # the engines that have separate workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,13 @@ class PlacementTable:
 def colocated(roles: Iterable[str]) -> PlacementTable:
     """Place every role in the hybrid workers, together on every device."""
     return PlacementTable(dict.fromkeys(roles, HYBRID))
+
+
+def table_of(roles: Iterable[str], *, has_engines: bool) -> PlacementTable:
+    """Place the roles of a run.
+
+    Args:
+        has_engines: whether rollout engines have separate workers.
+    """
+    table = colocated(roles)
+    return PlacementTable({**table.group_of, "rollout": ENGINES}) if has_engines else table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from verl_like.config.schema.fields import non_negative, option, positive
@@ -18,6 +19,13 @@ class ClusterConfig(Section):
         "Hybrid workers per node; 0 uses all GPUs; without GPUs, 2, or up to 8 that divide the batch and fit.",
         unit="workers",
     )
+    placement: dict[str, float] = option(
+        {},
+        "Workers of each pool, a number or a fraction of all: {trainer: 4, rollout: 4} separates the engines "
+        "from training; empty places everything on every worker.",
+        check=lambda v: all(size > 0 and (size < 1 or size == int(size)) for size in v.values()),
+        expected="pools with a whole number of workers, or with fractions below 1",
+    )
     threads_per_worker: int = non_negative(
         0, "Threads of a hybrid worker on CPU; 0 divides the cores; in a joined Ray cluster, 1.", unit="threads"
     )
@@ -26,3 +34,11 @@ class ClusterConfig(Section):
     start_timeout_s: float = positive(
         1800.0, "Timeout for placing workers and loading models, including downloads and graph capture.", unit="seconds"
     )
+
+    @property
+    def wanted_per_node(self) -> int:
+        """Workers per node as set by ``workers_per_node`` or the sum of the pools; 0 if neither gives a number."""
+        sizes = self.placement.values()
+        if self.workers_per_node or not sizes or min(sizes) < 1:
+            return self.workers_per_node
+        return math.ceil(sum(sizes) / self.num_nodes)
