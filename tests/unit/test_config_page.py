@@ -54,7 +54,7 @@ def test_two_recipes_are_compared_option_by_option(tmp_path: Path, capsys: pytes
 def test_docs_may_be_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--docs", "cluster"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("cluster:\n") and "num_nodes" in out and "rollout:" not in out
+    assert out.startswith("cluster:\n") and "num_nodes" in out and "\nrollout:" not in out
 
 
 @pytest.mark.parametrize(("word", "reported"), [("trian", "did you mean train?"), ("xyz", "see verl-like --help")])

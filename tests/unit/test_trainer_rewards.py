@@ -75,7 +75,7 @@ class Functions:
     def __init__(self, details: list[dict[str, Any]] | None = None) -> None:
         self._details = details
 
-    def open(self) -> FunctionScoring:
+    def open(self, *, num_samples: int = 0) -> FunctionScoring:
         return FunctionScoring(self._details)
 
 

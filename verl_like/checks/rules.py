@@ -18,9 +18,7 @@ from verl_like.checks.cluster import (
     CLUSTER_RULES,
     engine_fits_the_longest_row,
     gpu_only_options_have_a_gpu,
-    sequence_parallel_problem,
-    shard_size_problem,
-    tensor_parallel_problem,
+    ranks_problem,
     threads_are_for_workers_on_cpu,
     threads_problem,
 )
@@ -38,7 +36,9 @@ from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
 from verl_like.checks.lora import LORA_RULES
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_exist
+from verl_like.checks.pools import pools_problem
 from verl_like.checks.reward import REWARD_RULES, reward_files_exist
+from verl_like.checks.schedule import SCHEDULE_RULES, schedule_warnings
 from verl_like.checks.validation import best_metric_is_measured, val_files_are_set
 from verl_like.config.options import wrong_values
 from verl_like.config.problems import refuse
@@ -66,7 +66,7 @@ def check(config: Config, *, num_devices: int | None = None) -> None:
         Refused: all problems.
     """
     refuse(wrong_values(config).values() or problems(config, num_devices=num_devices))
-    for warning in algorithm_warnings(config):
+    for warning in (*algorithm_warnings(config), *schedule_warnings(config)):
         log.warning(warning)
 
 
@@ -96,7 +96,8 @@ def contradictions(config: Config, *, num_devices: int | None = None) -> list[st
     is_here = num_devices is None and not config.cluster.address
     gpus = gpus_here() if is_here else Gpus(num_devices)
     unknown = list(algorithms_exist(config))
-    own_rules = (*(() if unknown else ALGORITHM_RULES), *REWARD_RULES, *ENVIRONMENT_RULES)
+    of_algorithms = () if unknown else (*ALGORITHM_RULES, *SCHEDULE_RULES)
+    own_rules = (*of_algorithms, *REWARD_RULES, *ENVIRONMENT_RULES)
     return [
         *unknown,
         *(problem for rule in RULES for problem in rule(config, gpus)),
@@ -109,15 +110,14 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
 
     Args:
         config: the whole configuration.
-        world_size: hybrid workers on all nodes.
+        world_size: workers of models on all nodes.
         device: device of the workers, "cpu" or "cuda".
         cores: number of cores that the workers of a node share on CPU.
     """
     per_node = world_size // config.cluster.num_nodes
     found = [
-        *tensor_parallel_problem(config, ranks=per_node),
-        *shard_size_problem(config, ranks=world_size),
-        *sequence_parallel_problem(config, ranks=world_size),
+        *pools_problem(config, num_workers=world_size, per_node=per_node),
+        *ranks_problem(config, per_node=per_node),
     ]
     if device == "cpu":  # known only now for a joined cluster
         for rule in (

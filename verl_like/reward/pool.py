@@ -69,10 +69,14 @@ class PoolScoring:
     """Scoring of one step's blocks; a block goes to the host with the fewest rows.
 
     When this object is deleted, it does not wait for calls in progress; their results are freed as they arrive.
+
+    Args:
+        num_samples: of the step, if the scores are read in parts; failures are counted as a share of all.
     """
 
-    def __init__(self, hosts: Sequence[Any], config: RewardConfig, *, timeout_s: float) -> None:
+    def __init__(self, hosts: Sequence[Any], config: RewardConfig, *, timeout_s: float, num_samples: int = 0) -> None:
         self._hosts, self._config, self._timeout_s = hosts, config, timeout_s
+        self._least_samples = num_samples
         self._answers: dict[ray.ObjectRef, str] = {}  # calls in progress -> name of the host, for messages
         self._num_rows = [0] * len(hosts)  # rows of these calls, by host
 
@@ -98,7 +102,7 @@ class PoolScoring:
             for answer, scores in arrivals(answers, stage="reward", timeout_s=self._timeout_s, interruptible=True):
                 found[answer] = scores
                 failures += failures_of(scores.failure)
-                check_failures(failures, num_rows, self._config)
+                check_failures(failures, max(num_rows, self._least_samples), self._config)
         except StageTimeout as error:
             num_scored = sum(map(len, found.values()))
             raise StageTimeout(f"{error} {too_slow(self._config, num_scored=num_scored, num_rows=num_rows)}") from error
@@ -157,9 +161,9 @@ class RewardPool:
         names = dict(zip(asking, self._names(), strict=True))
         wait(names, stage="reward_start", timeout_s=timeout_s, interruptible=True)
 
-    def open(self) -> PoolScoring:
+    def open(self, *, num_samples: int = 0) -> PoolScoring:
         """Begin the scoring of another step; open steps are not affected."""
-        return PoolScoring(self._hosts, self._config, timeout_s=self._timeout_s)
+        return PoolScoring(self._hosts, self._config, timeout_s=self._timeout_s, num_samples=num_samples)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool) -> None:
         """Begin to write these rows of the batch as text; :meth:`settle` waits for it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.algorithms.roles import needs
+from verl_like.backends.base import OnRunning
 from verl_like.backends.rollout import remove_leftovers
 from verl_like.config.schema import Config
 from verl_like.context import current
@@ -25,14 +26,17 @@ from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.startup import Startup
 from verl_like.training.environment_reward import environment_reward
-from verl_like.training.placement_table import HYBRID, colocated
+from verl_like.training.placement_table import ENGINES, HYBRID, table_of
 from verl_like.training.process_metrics import Reporting
 from verl_like.training.rewards import Rewards, ScoringModel
+from verl_like.workers.engine_pool import EnginePool
 from verl_like.workers.environment import judge_environment, reward_model_environment
-from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
+from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, Generator, RefGroup, RolloutGroup
 from verl_like.workers.reward_models.groups import ColocatedModel, judge, separate_reward_model
 from verl_like.workers.setup import WorkerSetup
 
+# What a sync does with running requests, by the choices of rollout.on_sync.
+ON_SYNC = {"keep": OnRunning.KEEP, "recompute": OnRunning.RECOMPUTE, "wait": OnRunning.REFUSE}
 # Modules that build the roles of models with their own scoring workers.
 SCORER_MODULES = {"reward_model": "classifier", "judge": "judge"}
 
@@ -40,35 +44,70 @@ SCORER_MODULES = {"reward_model": "classifier", "judge": "judge"}
 def build_workers(
     hosts: LaunchedRun, config: Config, *, roles: frozenset[str], actor_updates: int = 0, critic_updates: int = 0
 ) -> WorkerGroup:
-    """Start building these roles in the hybrid workers; an actor without updates has no optimiser."""
-    where = hosts.where
+    """Start building these roles where the placement table has them; an actor without updates has no optimiser.
 
-    def setup(rank: int) -> tuple[WorkerSetup]:
-        return (
-            WorkerSetup(
-                config=config,
-                rank=rank,
-                world_size=where.world_size,
-                device=where.kind,
-                num_threads=where.threads_per_worker,
-                run_id=hosts.run_id,
-                roles=roles,
-                actor_updates=actor_updates,
-                critic_updates=critic_updates,
-            ),
-        )
+    Returns:
+        The workers that train.
+    """
+    where, table = hosts.where, table_of(roles, has_engines=bool(hosts.engines))
 
-    current(Startup).now(f"loading models in {where.workers}: {', '.join(sorted(roles))}")
-    hosts.workers.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
+    def setup(group: WorkerGroup, group_roles: frozenset[str], *, run_id: str) -> Callable[[int], tuple[WorkerSetup]]:
+        def of_rank(rank: int) -> tuple[WorkerSetup]:
+            return (
+                WorkerSetup(
+                    config=config,
+                    rank=rank,
+                    world_size=group.world_size,
+                    device=where.kind,
+                    num_threads=where.threads_per_worker,
+                    run_id=run_id,
+                    roles=group_roles,
+                    actor_updates=actor_updates,
+                    critic_updates=critic_updates,
+                    sends_weights=bool(hosts.engines),
+                ),
+            )
+
+        return of_rank
+
+    others = f", and {len(hosts.engines)} rollout engines in others" if hosts.engines else ""
+    current(Startup).now(f"loading models in {where.workers}: {', '.join(sorted(table.roles_in(HYBRID)))}{others}")
+    timeout_s = config.cluster.start_timeout_s
+    for number, engine in enumerate(hosts.engines):
+        # Ranks of several engines have the same numbers, and vLLM names shared memory after them.
+        of_engine = setup(engine, table.roles_in(ENGINES), run_id=f"{hosts.run_id}-{number}")
+        engine.build("verl_like.workers.engine_worker:build_roles", of_engine, timeout_s=timeout_s)
+    of_trainer = setup(hosts.workers, table.roles_in(HYBRID), run_id=hosts.run_id)
+    hosts.workers.build("verl_like.workers.hybrid:build_roles", of_trainer, timeout_s=timeout_s)
     return hosts.workers
 
 
-def rollout_group(hosts: LaunchedRun, config: Config) -> RolloutGroup:
-    """Return the facade of the engines in these workers."""
-    return RolloutGroup(
+@contextmanager
+def generator(hosts: LaunchedRun, config: Config) -> Iterator[Generator]:
+    """Give the facade of the engines: those in the workers that train, or those that have separate workers.
+
+    The workers that train are built; the engines may still be under construction.
+    """
+    assigns_by_queue = config.deals_by_queue(hosts.where.kind)
+    if hosts.engines:
+        for engine in hosts.engines:
+            engine.wait_built(timeout_s=config.cluster.start_timeout_s)
+        is_one_node = config.cluster.num_nodes == 1
+        pool = EnginePool(
+            hosts.engines,
+            [0 if is_one_node else -1] * len(hosts.engines),
+            hosts.workers,
+            config.rollout,
+            on_running=ON_SYNC[config.rollout.on_sync],
+            assigns_by_queue=assigns_by_queue,
+        )
+        with ended_by(pool.close):
+            yield pool
+        return
+    yield RolloutGroup(
         hosts.workers,
         config.rollout,
-        assigns_by_queue=config.deals_by_queue(hosts.where.kind),
+        assigns_by_queue=assigns_by_queue,
         node_of_rank=[node for node, ranks in enumerate(hosts.where.nodes) for _ in ranks],
     )
 
@@ -218,7 +257,7 @@ class Stack:
 
     devices: Devices
     actor: ActorGroup
-    rollout: RolloutGroup
+    rollout: Generator
     critic: CriticGroup | None
     ref: RefGroup | None
     advantages: AdvantageGroup | None
@@ -246,26 +285,30 @@ def stack(
         current(Launcher).launched(config, generates=True) as hosts,
         scorers(hosts, config, tokenizer, folder.samples) as starting,
     ):
-        table = colocated(roles)
-        workers = build_workers(
-            hosts, config, roles=table.roles_in(HYBRID), actor_updates=actor_updates, critic_updates=critic_updates
-        )
-        groups = {HYBRID: hosts}
+        workers = build_workers(hosts, config, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates)
         with advantage_worker(config, run_id=hosts.run_id) as advantages:
             rewards = starting.ready(workers)
             if advantages is not None:
                 advantages.wait_built(timeout_s=timeout_s)
-            yield Stack(
-                devices=hosts.where,
-                actor=ActorGroup(table.find("actor", groups).workers),
-                rollout=rollout_group(table.find("rollout", groups), config),
-                critic=CriticGroup(table.find("critic", groups).workers) if table.hosts("critic") else None,
-                ref=RefGroup(table.find("ref", groups).workers) if table.hosts("ref") else None,
-                advantages=None if advantages is None else AdvantageGroup(advantages),
-                rewards=rewards,
-                processes=tuple(
-                    group
-                    for group in (workers, advantages, starting.pool, starting.model, starting.judge)
-                    if group is not None
-                ),
-            )
+            with generator(hosts, config) as rollout:
+                yield Stack(
+                    devices=hosts.where,
+                    actor=ActorGroup(workers),
+                    rollout=rollout,
+                    critic=CriticGroup(workers) if "critic" in roles else None,
+                    ref=RefGroup(workers) if "ref" in roles else None,
+                    advantages=None if advantages is None else AdvantageGroup(advantages),
+                    rewards=rewards,
+                    processes=tuple(
+                        group
+                        for group in (
+                            workers,
+                            *hosts.engines,
+                            advantages,
+                            starting.pool,
+                            starting.model,
+                            starting.judge,
+                        )
+                        if group is not None
+                    ),
+                )

@@ -11,7 +11,7 @@ from verl_like.config.schema import Config
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.data.prompts import Prompt, prompt_table
 from verl_like.protocol import DataProto, num_samples
-from verl_like.workers.groups import RolloutGroup
+from verl_like.workers.groups import Generator
 
 
 def train_sampling(config: Config) -> Sampling:
@@ -47,7 +47,7 @@ def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
 def generate(
     prompts: list[Prompt],
     *,
-    rollout: RolloutGroup,
+    rollout: Generator,
     begin: Callable[[Facts, BlockRef], None] | None,
     n: int,
     sampling: Sampling,

@@ -22,9 +22,9 @@ from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.versions import git_commit, versions
 from verl_like.training.build import build_workers, stack
 from verl_like.training.policy_jobs import write_model
-from verl_like.training.ppo import PPOTrainer
 from verl_like.training.progress import Progress
 from verl_like.training.rollout_trainer import RolloutTrainer, rollout_loop
+from verl_like.training.schedules import SCHEDULES
 from verl_like.training.sft import sft_loop
 from verl_like.training.tasks import check_reward, learner_updates, prompt_loader, sft_task_of, task_of
 from verl_like.workers.groups import ActorGroup
@@ -32,13 +32,13 @@ from verl_like.workers.groups import ActorGroup
 log = logging.getLogger(__name__)
 
 
-def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] = PPOTrainer) -> Progress:
+def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] | None = None) -> Progress:
     """Train by reinforcement learning (``verl-like train``).
 
     An interrupted run leaves a checkpoint, and its model is not exported.
 
     Args:
-        trainer: takes the steps.
+        trainer: takes the steps; by default the trainer of ``trainer.schedule``.
 
     Raises:
         ValueError: a configuration, data set or folder that cannot work; nothing has been started then.
@@ -63,7 +63,7 @@ def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] = P
                     config, tokenizer, folder, roles=needs(config).roles, **learner_updates(config, steps)
                 ) as parts:
                     progress = rollout_loop(
-                        trainer,
+                        trainer or SCHEDULES[config.trainer.schedule],
                         config,
                         parts,
                         folder,

@@ -20,7 +20,7 @@ from verl_like.training.process_metrics import ProcessMetrics, Reporting
 from verl_like.training.rewards import Rewards
 from verl_like.training.samples import Samples
 from verl_like.training.store_meter import StoreMeter
-from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
+from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, Generator, RefGroup
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class StepParts:
     needs: Needs
     devices: Devices
     actor: ActorGroup
-    rollout: RolloutGroup
+    rollout: Generator
     critic: CriticGroup | None
     ref: RefGroup | None
     advantages: AdvantageGroup | None

@@ -25,12 +25,12 @@ from verl_like.runs.status import shown
 from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.startup import Startup
 from verl_like.telemetry.trackers import JsonlTracker
-from verl_like.training.build import build_workers, rollout_group, scorers
+from verl_like.training.build import build_workers, generator, scorers
 from verl_like.training.generation import generate, val_sampling
 from verl_like.training.rewards import Rewards, first_rows
 from verl_like.training.tasks import check_reward, held_out_prompts, tokenizer_of
 from verl_like.training.validation import validate
-from verl_like.workers.groups import ActorGroup, RolloutGroup
+from verl_like.workers.groups import ActorGroup, Generator
 from verl_like.workers.samples import VALIDATION_STEP
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 class LoadedPolicy:
     """A policy in its engines, ready to generate."""
 
-    rollout: RolloutGroup
+    rollout: Generator
     rewards: Rewards
     step: int  # step of the checkpoint, 0 for the model itself
     version: int
@@ -63,8 +63,8 @@ def loaded_policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: Ru
             current(Startup).now(f"loading {shown(checkpoint)}")
             ActorGroup(workers).load(str(checkpoint / "actor"), state["weight_version"])
         current(Startup).now("copying the weights to the engine")
-        rollout = rollout_group(hosts, config)
-        yield LoadedPolicy(rollout, rewards, step=state["step"], version=rollout.sync().version)
+        with generator(hosts, config) as rollout:
+            yield LoadedPolicy(rollout, rewards, step=state["step"], version=rollout.sync().version)
 
 
 def evaluate(config: Config) -> dict[str, float]:

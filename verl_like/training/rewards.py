@@ -45,16 +45,32 @@ class ScoringModel(Protocol):
         """Start the scores of another step."""
 
 
+class BatchScores(Protocol):
+    """The scores of the rows of a step."""
+
+    def scores(self, batch: RemoteBatch) -> Scores:
+        """Return the scores of these rows; wait for pending ones."""
+
+
 class StepRewards:
     """The scores of one step: the rollout adds blocks, and the scores of any of their rows can be read.
 
     Pending scores are not waited for when the last reference to this object is dropped; their results are freed.
+
+    Args:
+        num_samples: samples of a batch, if they may be read in parts: failures are counted as a share of all of them.
     """
 
     def __init__(
-        self, functions: PoolScoring, models: Sequence[tuple[ScoringModel, ModelScoring]], config: RewardConfig
+        self,
+        functions: PoolScoring,
+        models: Sequence[tuple[ScoringModel, ModelScoring]],
+        config: RewardConfig,
+        *,
+        num_samples: int = 0,
     ) -> None:
         self._functions, self._models, self._config = functions, models, config
+        self._least_samples = num_samples
         self._num_rows = 0  # rows begun
         self._num_samples = 0  # of these rows; each is scored once
         self._first_row: dict[bytes, int] = {}  # of a block, among all rows begun; a reference would keep the block
@@ -95,7 +111,8 @@ class StepRewards:
             for model, scoring in self._models:
                 found = found.plus(scoring.scores(), name=model.name, option=model.option, weight=model.weight)
             group_ids, is_baseline = (np.concatenate(each) for each in zip(*self._under_way, strict=True))
-            check_failures(failures_of(found.failure[~is_baseline]), int((~is_baseline).sum()), self._config)
+            num_samples = max(int((~is_baseline).sum()), self._least_samples)
+            check_failures(failures_of(found.failure[~is_baseline]), num_samples, self._config)
             found = found.with_failures_worth(value_of_failure(self._config))
             self._arrived.append(found.with_baseline(group_ids, is_baseline) if is_baseline.any() else found)
             self._under_way = []
@@ -111,9 +128,15 @@ class Rewards:
     def __init__(self, functions: RewardPool, models: Sequence[ScoringModel], config: RewardConfig) -> None:
         self._functions, self._models, self._config = functions, models, config
 
-    def open(self) -> StepRewards:
-        """Start the scores of another step; those of open steps are unchanged."""
-        return StepRewards(self._functions.open(), [(model, model.open()) for model in self._models], self._config)
+    def open(self, *, num_samples: int = 0) -> StepRewards:
+        """Start the scores of another step; those of open steps are unchanged.
+
+        Args:
+            num_samples: as in :class:`StepRewards`.
+        """
+        models = [(model, model.open()) for model in self._models]
+        functions = self._functions.open(num_samples=num_samples)
+        return StepRewards(functions, models, self._config, num_samples=num_samples)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool = False) -> None:
         """Start writing these rows of the batch as text."""

@@ -116,6 +116,7 @@ class RolloutTrainer(Trainer):
 
     def load(self, state: dict[str, Any], path: Path) -> None:
         state = {name: value for name, value in state.items() if name != "job"}
+        _refuse_partly_learnt(state.pop("window", None), state["step"])
         self.steering = Steering(**state.pop("steering"))
         self.loader_state = state.pop("loader")
         self.parts.loader.load_state_dict(self.loader_state)
@@ -129,6 +130,19 @@ class RolloutTrainer(Trainer):
 
     def close(self) -> None:
         self.parts.samples.show()
+
+
+def _refuse_partly_learnt(window: dict[str, Any] | None, step: int) -> None:
+    """Check that a checkpoint of a schedule that generates ahead has learnt from whole batches alone.
+
+    Raises:
+        ValueError: some prompts of a batch that must be drawn again were learnt from already.
+    """
+    if window is not None and window["next"] != step + 1:
+        raise ValueError(
+            f"the checkpoint was written by trainer.schedule=async: after {step} steps the prompts of batch "
+            f"{window['next']} were not all learnt from, so no other schedule can continue. Set trainer.schedule=async."
+        )
 
 
 def rollout_loop(

@@ -18,6 +18,7 @@ from verl_like.training.balance import by_rank, by_reader, rank_rows
 from verl_like.training.generation import generate, greedy_sampling, train_sampling
 from verl_like.training.parts import StepParts
 from verl_like.training.prompt_counts import num_prompts
+from verl_like.training.rewards import StepRewards
 from verl_like.training.score_advantages import score_advantages
 from verl_like.training.shaping import groups_with_signal, is_usable, learnt_from, row_rewards
 from verl_like.training.step_metrics import num_tokens
@@ -49,7 +50,8 @@ def draw(parts: StepParts, state: StepState, number: int = 0) -> RemoteBatch:
     Args:
         number: earlier draws of this step.
     """
-    config = parts.config
+    config, scores = parts.config, state.scores
+    assert isinstance(scores, StepRewards), "a step that draws its prompts itself scores them itself, too"
     with stage("prompts"):
         prompts = parts.loader.next_batch()
         state.prompts.draw(len(prompts))
@@ -58,7 +60,7 @@ def draw(parts: StepParts, state: StepState, number: int = 0) -> RemoteBatch:
         batch = generate(
             prompts,
             rollout=parts.rollout,
-            begin=state.scores.begin,
+            begin=scores.begin,
             n=config.rollout.n,
             sampling=train_sampling(config),
             step=state.step,
@@ -69,7 +71,7 @@ def draw(parts: StepParts, state: StepState, number: int = 0) -> RemoteBatch:
             generate(
                 prompts,
                 rollout=parts.rollout,
-                begin=partial(state.scores.begin, is_baseline=True),
+                begin=partial(scores.begin, is_baseline=True),
                 n=1,
                 sampling=greedy_sampling(config),
                 step=state.step,

@@ -7,7 +7,7 @@ from typing import Any
 
 from verl_like.training.progress import Steering
 from verl_like.training.prompt_counts import PromptCounts
-from verl_like.training.rewards import StepRewards
+from verl_like.training.rewards import BatchScores
 from verl_like.training.step_metrics import StepMetrics
 
 
@@ -30,7 +30,7 @@ class StepState:
     step: int
     version: int
     steering: Steering
-    scores: StepRewards
+    scores: BatchScores
     metrics: StepMetrics = field(default_factory=StepMetrics)
     prompts: PromptCounts = field(default_factory=PromptCounts)
     num_drawn: int = 0

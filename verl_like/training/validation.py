@@ -15,12 +15,12 @@ from verl_like.training.generation import generate, val_sampling
 from verl_like.training.rewards import Rewards, first_rows
 from verl_like.training.validation_metrics import ValidationSample, validation_metrics
 from verl_like.training.validation_scores import write_scores
-from verl_like.workers.groups import RolloutGroup
+from verl_like.workers.groups import Generator
 from verl_like.workers.samples import VALIDATION_STEP
 
 
 def validate(
-    config: Config, prompts: list[Prompt], *, rollout: RolloutGroup, rewards: Rewards, version: int, samples_path: Path
+    config: Config, prompts: list[Prompt], *, rollout: Generator, rewards: Rewards, version: int, samples_path: Path
 ) -> dict[str, float]:
     """Return mean@n, pass@n and maj@n of the policy that the engines hold.
 

@@ -28,16 +28,19 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
     "cispo": PolicyLoss(fn=_imported("score:cispo")),
     "sapo": PolicyLoss(fn=_imported("ratio:sapo")),
     # 2504.02546: the plain policy gradient; only its advantage is special.
-    "gpg": PolicyLoss(fn=_imported("score:reinforce")),
+    "gpg": PolicyLoss(fn=_imported("score:reinforce"), off_policy="none"),
     "clip_cov": PolicyLoss(fn=_imported("ratio:clip_cov"), needs=frozenset({"covariance_rank"})),
     "kl_cov": PolicyLoss(
-        fn=_imported("ratio:kl_cov"), needs=frozenset({"covariance_rank"}), acts_without_advantage=True
+        fn=_imported("ratio:kl_cov"),
+        needs=frozenset({"covariance_rank"}),
+        acts_without_advantage=True,
+        off_policy="unclipped",
     ),
     "gmpo": PolicyLoss(fn=_imported("sequence:gmpo")),
-    "dro": PolicyLoss(fn=_imported("score:dro"), acts_without_advantage=True),
+    "dro": PolicyLoss(fn=_imported("score:dro"), acts_without_advantage=True, off_policy="unclipped"),
     "dppo_tv": PolicyLoss(fn=_imported("score:dppo_tv")),
     "dppo_kl": PolicyLoss(fn=_imported("score:dppo_kl")),
-    "reinforce": PolicyLoss(fn=_imported("score:reinforce")),
+    "reinforce": PolicyLoss(fn=_imported("score:reinforce"), off_policy="none"),
 }
 
 

@@ -24,11 +24,14 @@ class PolicyLoss:
         needs: columns of :class:`LossInputs` that it reads in addition to log-probs, old log-probs, advantages
             and mask.
         acts_without_advantage: whether a token with advantage 0 can still have a gradient, so that its row must be run.
+        off_policy: what it does with tokens of an older policy: "clipped" bounds the ratio of the policies, "unclipped"
+            reads the ratio without a bound, "none" does not read it.
     """
 
     fn: Callable[[LossInputs, PolicyLossConfig], TokenLosses]
     needs: frozenset[str] = frozenset()
     acts_without_advantage: bool = False
+    off_policy: str = "clipped"
 
     def __post_init__(self) -> None:
         if not self.needs <= OPTIONAL_COLUMNS:

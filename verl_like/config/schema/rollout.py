@@ -64,6 +64,12 @@ class RolloutConfig(Section):
         "Compare all ranks' synced weights bit by bit and report sync/checksum; on GPU this copies every weight to "
         "the host.",
     )
+    on_sync: str = option(
+        "keep",
+        "How requests that run at a sync continue, if engines have separate workers: keep retains their keys and "
+        "values, recompute computes them from the new weights, wait lets the requests finish first.",
+        choices=("keep", "recompute", "wait"),
+    )
     block_kib: float = non_negative(
         256,
         "Finished groups are sent in blocks of this size or after 0.5 s, at least a sixteenth of a rank's groups at "

@@ -33,6 +33,20 @@ class TrainerConfig(Section):
     total_training_steps: int = non_negative(0, "Steps to run; 0 derives them from total_epochs.", unit="steps")
     val_before_train: bool = option(True, "Validate before the first step.")
     val_only: bool = option(False, "Validate and stop.")
+    schedule: str = option(
+        "sync",
+        "sync generates, then learns; one_step_off generates the next batches while it learns from one; async learns "
+        "from groups in the order in which they finish. The last two need cluster.placement.",
+        choices=("sync", "one_step_off", "async"),
+    )
+    max_staleness: int = non_negative(
+        1,
+        "Largest age of a response when it is learnt from, in updates of the policy (one_step_off, async).",
+        unit="updates",
+    )
+    pipeline_depth: int = non_negative(
+        0, "Batches of prompts in flight at most (one_step_off, async); 0 is max_staleness + 1.", unit="batches"
+    )
     test_freq: int = steps_between(
         "Validate every so many steps and at the end; 0 or -1 only at the ends, and with val_before_train=false never."
     )

@@ -1,0 +1,73 @@
+"""Engines in separate workers, and the schedules that use them, on the real stack."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Run, train
+from verl_like.telemetry.metrics import repeats
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+PLACED = ("cluster.placement={trainer: 1, rollout: 1}", "cluster.workers_per_node=0", "rollout.sync_checksum=true")
+STEPS = 4
+
+
+def run(data: Path, out: Path, *overrides: str) -> Run:
+    return train(data, out, f"trainer.total_training_steps={STEPS}", "trainer.num_capsules=0", *overrides)
+
+
+def numbers(found: Run) -> list[dict[str, Any]]:
+    """Return the metrics of each step that a repetition reproduces, without those that depend on the placement."""
+    others = ("sync/", "rollout/staleness", "rollout/mixed_versions")
+    return [
+        {name: value for name, value in metrics.items() if repeats(name) and not name.startswith(others)}
+        for metrics in found.metrics.values()
+    ]
+
+
+@pytest.fixture(scope="module")
+def placed(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Run:
+    """Return the synchronous run with one trainer and one engine."""
+    return run(arithmetic, tmp_path_factory.mktemp("placed"), *PLACED)
+
+
+def test_an_engine_in_a_separate_worker_gives_the_numbers_of_a_shared_one(
+    placed: Run, arithmetic: Path, tmp_path: Path
+) -> None:
+    shared = run(arithmetic, tmp_path, "cluster.workers_per_node=1", "rollout.sync_checksum=true")
+    assert numbers(placed) == numbers(shared)
+    assert [metrics["sync/checksum"] for metrics in placed.metrics.values()] == [
+        metrics["sync/checksum"] for metrics in shared.metrics.values()
+    ]
+    assert all(metrics["rollout/log_prob_diff_max"] < 1e-4 for metrics in placed.metrics.values())
+
+
+def test_without_staleness_the_asynchronous_schedule_is_the_synchronous_one(
+    placed: Run, arithmetic: Path, tmp_path: Path
+) -> None:
+    found = run(arithmetic, tmp_path, *PLACED, "trainer.schedule=async", "trainer.max_staleness=0")
+    assert numbers(found) == numbers(placed)
+
+
+@pytest.mark.parametrize("schedule", ["one_step_off", "async"])
+@pytest.mark.parametrize("on_sync", ["keep", "recompute", "wait"])
+def test_responses_are_at_most_as_old_as_allowed(schedule: str, on_sync: str, arithmetic: Path, tmp_path: Path) -> None:
+    found = run(
+        arithmetic,
+        tmp_path,
+        *PLACED,
+        f"trainer.schedule={schedule}",
+        f"rollout.on_sync={on_sync}",
+        "actor.use_rollout_log_probs=true",
+        f"data.val_files=[{arithmetic}/val.parquet]",
+        "trainer.test_freq=2",
+    )
+    assert [metrics["rollout/staleness_max"] for metrics in found.metrics.values()] == [0, 1, 1, 1]
+    assert "val/mean@1" in found.metrics[2] and "val/mean@1" in found.metrics[4]
+    prompts = json.loads((found.folder / "summary.json").read_text())["prompts"]
+    assert prompts == {"drawn": 32, "trained": 32, "filtered": 0, "failed": 0, "in_flight": 0}

@@ -1,0 +1,63 @@
+"""What the schedules share that generate while the policy learns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from verl_like.data.prompts import Prompt
+from verl_like.training.learning import learn
+from verl_like.training.parts import StepParts
+from verl_like.training.rollout_trainer import RolloutTrainer
+from verl_like.training.step_metrics import Metrics
+from verl_like.training.step_state import StepState
+from verl_like.training.window import InFlight, PromptGroup, Window
+from verl_like.workers.engine_pool import EnginePool
+
+
+class WindowTrainer(RolloutTrainer):
+    """A trainer whose engines generate the next batches while the policy learns from one."""
+
+    def __init__(self, parts: StepParts, val_prompts: Sequence[Prompt] = ()) -> None:
+        super().__init__(parts, val_prompts)
+        trainer, engines = parts.config.trainer, parts.rollout
+        assert isinstance(engines, EnginePool), "only engines in separate workers generate while the policy learns"
+        self.window = Window(
+            parts,
+            engines,
+            max_staleness=trainer.max_staleness,
+            depth=trainer.pipeline_depth or trainer.max_staleness + 1,
+            choose=self.choose,
+        )
+
+    @staticmethod
+    @abstractmethod
+    def choose(found: InFlight, num_groups: int, step: int) -> list[PromptGroup] | None:
+        """Choose the groups of a step; None to wait for more."""
+
+    @property
+    def num_in_flight(self) -> int:
+        return super().num_in_flight + self.window.num_left
+
+    def step(self, step: int) -> Metrics:
+        parts, state = self.parts, self.open_step(step)
+        self.window.fill(step=step, version=self.version)
+        batch = self.window.take(state)
+        learn(parts, state, batch)
+        self.window.fill(step=step + 1, version=state.version)
+        return self.close_step(state)
+
+    def close_step(self, state: StepState) -> Metrics:
+        metrics = super().close_step(state)
+        self.loader_state = self.window.loader_state()
+        return metrics
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "window": self.window.state()}
+
+    def load(self, state: dict[str, Any], path: Path) -> None:
+        state = dict(state)
+        self.window.load(state.pop("window", {"next": state["step"] + 1, "left": {}}))
+        super().load(state, path)
