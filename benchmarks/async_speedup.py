@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.e2e import WORKLOADS, overrides, write_model, write_prompts
+from recipes.guess_number import prepare as guess_number
 from verl_like.config.compose import compose
 from verl_like.training import jobs
 
@@ -43,32 +44,46 @@ import asyncio
 class SlowAnswers:
     """Three turns, each answered after 0.3 s."""
 
-    async def reset(self, messages, columns, seed):
+    async def reset(self, secret):
         self.left = 3
 
     async def step(self, text):
         await asyncio.sleep(0.3)
         self.left -= 1
-        return "7", float(text.count("7")), self.left == 0
+        return "higher", float("7" in text), self.left == 0
 '''
 WAITS = ("wait/prompts", "wait/driver")
 
 
-def with_environment(folder: Path) -> list[str]:
-    """Write an environment; return the overrides that use it."""
+def slow_environment(folder: Path) -> list[str]:
+    """Write an environment, and a model and prompts for it; return the overrides of its runs."""
     (folder / "slow.py").write_text(ENVIRONMENT)
+    guess_number.write_data(folder / "games", seed=0)
+    guess_number.write_model(folder / "chat", seed=0)
     return [
+        f"model.path={folder}/chat",
+        f"data.train_files=[{folder}/games/train.parquet]",
         f"environment.path={folder}/slow.py:SlowAnswers",
         "environment.max_turns=3",
         "environment.max_turn_tokens=16",
+        "data.max_prompt_length=8",
         "data.max_response_length=96",
-        "data.train_batch_size=8",
-        "actor.mini_batch_size=8",
-        "rollout.n=4",
+        "data.train_batch_size=16",
+        "actor.mini_batch_size=16",
+        "rollout.n=8",
+        f"trainer.output_dir={folder}",
     ]
 
 
-CASES = {"env_waits": ("async", with_environment), "lengths": ("one_step_off", lambda folder: [])}
+def skewed_lengths(folder: Path) -> list[str]:
+    """Write a model whose responses have very different lengths, and prompts; return the overrides of its runs."""
+    work = WORKLOADS["sampled"]
+    write_model(folder / "model", work)
+    write_prompts(folder)
+    return overrides(folder, work)
+
+
+CASES = {"env_waits": ("async", slow_environment), "lengths": ("one_step_off", skewed_lengths)}
 
 
 def steps_of(folder: Path) -> list[dict[str, Any]]:
@@ -102,8 +117,8 @@ def run(folder: Path, name: str, words: list[str], *, steps: int) -> Path:
 
 def compared(folder: Path, case: str, *, rounds: int, steps: int) -> dict[str, Any]:
     """Return the speed-up of a schedule over sync, from alternating runs."""
-    schedule, more = CASES[case]
-    words = [*overrides(folder, WORKLOADS["sampled"]), *PLACED, *more(folder)]
+    schedule, prepared = CASES[case]
+    words = [*prepared(folder), *PLACED]
     speeds, bubbles = defaultdict[str, list[float]](list), list[float]()
     for number in range(rounds):
         for each in ("sync", schedule) if number % 2 == 0 else (schedule, "sync"):
@@ -125,8 +140,6 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        write_model(folder / "model", WORKLOADS["sampled"])
-        write_prompts(folder)
         found = {case: compared(folder, case, rounds=arguments.rounds, steps=arguments.steps) for case in CASES}
     print(
         json.dumps(
