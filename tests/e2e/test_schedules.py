@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 
 from tests.e2e.conftest import Run, train
 from verl_like.telemetry.metrics import repeats
+from verl_like.workers.engine_members import EngineMembers
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -71,3 +76,50 @@ def test_responses_are_at_most_as_old_as_allowed(schedule: str, on_sync: str, ar
     assert "val/mean@1" in found.metrics[2] and "val/mean@1" in found.metrics[4]
     prompts = json.loads((found.folder / "summary.json").read_text())["prompts"]
     assert prompts == {"drawn": 32, "trained": 32, "filtered": 0, "failed": 0, "in_flight": 0}
+
+
+@pytest.fixture
+def engine_pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collect the processes of the engines that meet the trainer, in the order in which they first do."""
+    found: list[int] = []
+    meet = EngineMembers.meet
+
+    def recording(members: EngineMembers) -> bool:
+        pids = [of_rank["pid"] for engine in members.present for of_rank in engine.group.status(timeout_s=20)]
+        found.extend(pid for pid in pids if pid not in found)
+        return meet(members)
+
+    monkeypatch.setattr(EngineMembers, "meet", recording)
+    return found
+
+
+def test_a_killed_engine_is_replaced_and_its_prompts_are_generated_again(
+    arithmetic: Path, tmp_path: Path, engine_pids: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = tmp_path / "default/metrics.jsonl"
+
+    def kill_after_two_steps() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if metrics.exists() and len(metrics.read_text().splitlines()) >= 2:
+                os.kill(engine_pids[0], signal.SIGKILL)
+                return
+            time.sleep(0.05)
+
+    with ThreadPoolExecutor(1) as threads:
+        killing = threads.submit(kill_after_two_steps)
+        found = train(
+            arithmetic,
+            tmp_path,
+            *PLACED,
+            "trainer.schedule=async",
+            "actor.use_rollout_log_probs=true",
+            "trainer.total_training_steps=40",
+            "trainer.num_capsules=0",
+        )
+        killing.result(timeout=1)
+    assert len(engine_pids) == 2 and "is replaced (1 of at most 3)" in caplog.text
+    assert sorted(found.metrics) == list(range(1, 41))
+    prompts = json.loads((found.folder / "summary.json").read_text())["prompts"]
+    assert prompts["trained"] == prompts["drawn"] == 40 * 8
+    assert max(metrics["rollout/staleness_max"] for metrics in found.metrics.values()) <= 1

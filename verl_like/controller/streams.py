@@ -52,22 +52,24 @@ class OpenStreams:
         self._pairing = Pairing(streams, opened)
 
     def pairs(self, ready: Sequence[tuple[Any, BlockRef | None]]) -> list[Pair]:
-        """Return the pairs that these items complete, which are those of a poll; None ends a stream."""
+        """Return the pairs that these items complete, which are those of a poll; None ends a stream.
+
+        Raises:
+            WorkerError: a producer failed.
+        """
         for stream, ref in ready:
             if ref is None:
                 del self.streams[stream]
         return self._pairing.pairs([(stream, ref) for stream, ref in ready if ref is not None])
 
 
-def polled(groups: Sequence[OpenStreams], *, timeout_s: float) -> list[tuple[OpenStreams, list[Pair]]]:
-    """Return the pairs that have arrived from each group; wait at most ``timeout_s`` for the first."""
+def polled(groups: Sequence[OpenStreams], *, timeout_s: float) -> dict[OpenStreams, list[tuple[Any, BlockRef | None]]]:
+    """Return the items that have arrived from each group; wait at most ``timeout_s`` for the first."""
     of_stream = {stream: group for group in groups for stream in group.streams}
-    if not of_stream:
-        return []
-    ready: dict[int, list[tuple[Any, BlockRef | None]]] = {}
-    for stream, ref in ray_calls.next_items(list(of_stream), timeout_s=timeout_s):
-        ready.setdefault(id(of_stream[stream]), []).append((stream, ref))
-    return [(group, group.pairs(ready[id(group)])) for group in groups if id(group) in ready]
+    ready: dict[OpenStreams, list[tuple[Any, BlockRef | None]]] = {}
+    for stream, ref in ray_calls.next_items(list(of_stream), timeout_s=timeout_s) if of_stream else ():
+        ready.setdefault(of_stream[stream], []).append((stream, ref))
+    return ready
 
 
 class Pairing:

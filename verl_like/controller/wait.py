@@ -130,6 +130,17 @@ def _soonest(refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float)
     return next(arrived for arrived in polled if arrived)
 
 
+def still_pending(refs: Mapping[ray.ObjectRef, str], *, stage: str) -> dict[ray.ObjectRef, str]:
+    """Return the references whose calls have not answered; otherwise as :func:`wait`, without a wait."""
+    if not refs:
+        return {}
+    try:
+        _, waiting = ray_calls.arrived(list(refs), timeout_s=0)
+    except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError):
+        raise explained(failures(refs), stage) from None
+    return {ref: refs[ref] for ref in waiting}
+
+
 def wait_in_background(
     refs: Mapping[ray.ObjectRef, str], *, stage: str, timeout_s: float, check: Callable[[], None]
 ) -> None:

@@ -21,7 +21,7 @@ from verl_like.controller.remote_batch import BlockRef, RemoteBatch, RemoteRows
 from verl_like.controller.streams import OpenStreams, Pair
 from verl_like.controller.transport import Direct, RankCall, Transport
 from verl_like.controller.tree import LATE_S, Branch, Tree
-from verl_like.controller.wait import driver_waits, wait, wait_in_background
+from verl_like.controller.wait import driver_waits, still_pending, wait, wait_in_background
 from verl_like.controller.worker import WorkerHost, WorkerProcess
 from verl_like.controller.worker_log import pass_on
 from verl_like.protocol import Array
@@ -119,12 +119,22 @@ class WorkerGroup:
 
     def wait_built(self, *, timeout_s: float) -> None:
         """Return when every rank is built, or raise the earliest failure; report progress meanwhile."""
+        if not self._building:
+            return
         report = BuildProgress(dict(zip(self._building.values(), self._actors, strict=True))).report
         warnings = wait(self._building, stage="build", timeout_s=timeout_s, interruptible=True, meanwhile=report)
         pass_on(zip(self._building.values(), warnings, strict=True))
         self._preparing = self._building = {}
         if self._placement is not None and len(self._placement.nodes) > 1:
             self.use_tree(self._placement.nodes, timeout_s=timeout_s)
+
+    def is_built(self) -> bool:
+        """Return whether every rank is built, at once.
+
+        Raises:
+            WorkerError: a rank failed.
+        """
+        return not still_pending(self._building, stage="build")
 
     def use_tree(self, nodes: Sequence[range], *, timeout_s: float, most: int = MAX_BRANCHES) -> None:
         """Call the ranks through one aggregator per node from now on.

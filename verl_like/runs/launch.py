@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -43,7 +43,41 @@ class LaunchedRun:
     where: Devices  # of the workers that train
     run_id: str  # part of every name that the run shares with others on a machine
     workers: WorkerGroup  # one for each of these devices
-    engines: tuple[WorkerGroup, ...] = ()  # rollout engines that have separate workers
+    engines: EngineWorkers | None = None  # of rollout engines that have separate workers
+
+
+class EngineWorkers:
+    """The workers of rollout engines; each engine's can be started and ended while the run lasts.
+
+    Args:
+        open_group: starts the workers of an engine with this name, and ends them on exit.
+    """
+
+    def __init__(self, open_group: Callable[[str], AbstractContextManager[WorkerGroup]]) -> None:
+        self._open_group = open_group
+        self._entered: dict[WorkerGroup, ExitStack] = {}
+        self._num_started = 0
+
+    @property
+    def groups(self) -> list[WorkerGroup]:
+        return list(self._entered)
+
+    def start(self) -> WorkerGroup:
+        """Start the workers of another engine."""
+        with ExitStack() as entered:
+            group = entered.enter_context(self._open_group(f"engine {self._num_started}"))
+            self._entered[group] = entered.pop_all()
+        self._num_started += 1
+        return group
+
+    def end(self, group: WorkerGroup) -> None:
+        """End the workers of an engine."""
+        self._entered.pop(group).close()
+
+    def close(self) -> None:
+        """End the workers of all engines."""
+        for group in self.groups:
+            self.end(group)
 
 
 class Launcher:
@@ -110,8 +144,11 @@ def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
             return
         sizes, size = pool_sizes(config, where.world_size), config.rollout.tensor_parallel_size
         training, engine = pool_of(where, sizes[TRAINER]), pool_of(where, size)
-        engines = [started(f"engine {number}", engine, backend=backend) for number in range(sizes[ROLLOUT] // size)]
-        yield LaunchedRun(training, run_id, started("worker", training, backend=""), tuple(engines))
+        engines = EngineWorkers(lambda name: _workers(config, name, engine, run_id=run_id, backend=backend))
+        groups.callback(engines.close)
+        for _ in range(sizes[ROLLOUT] // size):
+            engines.start()
+        yield LaunchedRun(training, run_id, started("worker", training, backend=""), engines)
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -20,15 +20,16 @@ from verl_like.disk import writing
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.launch import LaunchedRun, Launcher, ended_by
+from verl_like.runs.launch import EngineWorkers, LaunchedRun, Launcher, ended_by
 from verl_like.telemetry.heartbeat import heartbeat_folder
 from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.startup import Startup
 from verl_like.training.environment_reward import environment_reward
-from verl_like.training.placement_table import ENGINES, HYBRID, table_of
+from verl_like.training.placement_table import HYBRID, table_of
 from verl_like.training.process_metrics import Reporting
 from verl_like.training.rewards import Rewards, ScoringModel
+from verl_like.workers.engine_members import EngineMembers
 from verl_like.workers.engine_pool import EnginePool
 from verl_like.workers.environment import judge_environment, reward_model_environment
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, Generator, RefGroup, RolloutGroup
@@ -49,37 +50,67 @@ def build_workers(
     Returns:
         The workers that train.
     """
-    where, table = hosts.where, table_of(roles, has_engines=bool(hosts.engines))
+    where, engines = hosts.where, hosts.engines
+    table = table_of(roles, has_engines=engines is not None)
 
-    def setup(group: WorkerGroup, group_roles: frozenset[str], *, run_id: str) -> Callable[[int], tuple[WorkerSetup]]:
-        def of_rank(rank: int) -> tuple[WorkerSetup]:
-            return (
-                WorkerSetup(
-                    config=config,
-                    rank=rank,
-                    world_size=group.world_size,
-                    device=where.kind,
-                    num_threads=where.threads_per_worker,
-                    run_id=run_id,
-                    roles=group_roles,
-                    actor_updates=actor_updates,
-                    critic_updates=critic_updates,
-                    sends_weights=bool(hosts.engines),
-                ),
-            )
+    def setup(rank: int) -> tuple[WorkerSetup]:
+        return (
+            replace(
+                _setup(hosts, config, rank, where.world_size),
+                roles=table.roles_in(HYBRID),
+                actor_updates=actor_updates,
+                critic_updates=critic_updates,
+                sends_weights=engines is not None,
+            ),
+        )
 
-        return of_rank
-
-    others = f", and {len(hosts.engines)} rollout engines in others" if hosts.engines else ""
+    others = f", and {len(engines.groups)} rollout engines in others" if engines is not None else ""
     current(Startup).now(f"loading models in {where.workers}: {', '.join(sorted(table.roles_in(HYBRID)))}{others}")
-    timeout_s = config.cluster.start_timeout_s
-    for number, engine in enumerate(hosts.engines):
-        # Ranks of several engines have the same numbers, and vLLM names shared memory after them.
-        of_engine = setup(engine, table.roles_in(ENGINES), run_id=f"{hosts.run_id}-{number}")
-        engine.build("verl_like.workers.engine_worker:build_roles", of_engine, timeout_s=timeout_s)
-    of_trainer = setup(hosts.workers, table.roles_in(HYBRID), run_id=hosts.run_id)
-    hosts.workers.build("verl_like.workers.hybrid:build_roles", of_trainer, timeout_s=timeout_s)
+    for group in engines.groups if engines is not None else ():
+        build_engine(hosts, config, group)
+    hosts.workers.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
     return hosts.workers
+
+
+def build_engine(hosts: LaunchedRun, config: Config, group: WorkerGroup) -> None:
+    """Start building a rollout engine in separate workers."""
+
+    def setup(rank: int) -> tuple[WorkerSetup]:
+        found = _setup(hosts, config, rank, group.world_size)
+        # Ranks of several engines have the same numbers, and vLLM names shared memory after them.
+        run_id = f"{hosts.run_id}-{group.name.replace(' ', '-')}"
+        return (replace(found, roles=frozenset({"rollout"}), run_id=run_id),)
+
+    group.build("verl_like.workers.engine_worker:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
+
+
+def _setup(hosts: LaunchedRun, config: Config, rank: int, world_size: int) -> WorkerSetup:
+    return WorkerSetup(
+        config=config,
+        rank=rank,
+        world_size=world_size,
+        device=hosts.where.kind,
+        num_threads=hosts.where.threads_per_worker,
+        run_id=hosts.run_id,
+        roles=frozenset(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _EngineHosts:
+    """Starts further engines during a run, and ends some."""
+
+    hosts: LaunchedRun
+    config: Config
+    workers: EngineWorkers
+
+    def start(self) -> WorkerGroup:
+        group = self.workers.start()
+        build_engine(self.hosts, self.config, group)
+        return group
+
+    def end(self, group: WorkerGroup) -> None:
+        self.workers.end(group)
 
 
 @contextmanager
@@ -89,13 +120,21 @@ def generator(hosts: LaunchedRun, config: Config) -> Iterator[Generator]:
     The workers that train are built; the engines may still be under construction.
     """
     assigns_by_queue = config.deals_by_queue(hosts.where.kind)
-    if hosts.engines:
-        for engine in hosts.engines:
-            engine.wait_built(timeout_s=config.cluster.start_timeout_s)
-        is_one_node = config.cluster.num_nodes == 1
+    if hosts.engines is not None:
+        timeout_s = config.cluster.start_timeout_s
+        for group in hosts.engines.groups:
+            group.wait_built(timeout_s=timeout_s)
+        members = EngineMembers(
+            _EngineHosts(hosts, config, hosts.engines),
+            hosts.engines.groups,
+            node=0 if config.cluster.num_nodes == 1 else -1,
+            trainer=hosts.workers,
+            ranks_per_engine=config.rollout.tensor_parallel_size,
+            max_lost=config.rollout.max_replacements,
+            start_timeout_s=timeout_s,
+        )
         pool = EnginePool(
-            hosts.engines,
-            [0 if is_one_node else -1] * len(hosts.engines),
+            members,
             hosts.workers,
             config.rollout,
             on_running=ON_SYNC[config.rollout.on_sync],
@@ -303,7 +342,7 @@ def stack(
                         group
                         for group in (
                             workers,
-                            *hosts.engines,
+                            rollout if isinstance(rollout, EnginePool) else None,
                             advantages,
                             starting.pool,
                             starting.model,

@@ -14,6 +14,7 @@ from verl_like.controller import ray_calls
 from verl_like.controller.call_trace import call_trace
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.runs.status import shown
+from verl_like.workers.engine_pool import EnginePool
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Profiles:
 
     def __init__(self, folder: Path, processes: Sequence[object], steps: Sequence[int]) -> None:
         self._folder, self._steps = folder, frozenset(steps)
-        self._groups = [each for each in processes if isinstance(each, WorkerGroup)]
+        self._groups = [each for each in processes if isinstance(each, WorkerGroup | EnginePool)]
 
     @contextmanager
     def of(self, step: int) -> Iterator[None]:

@@ -13,17 +13,16 @@ import numpy as np
 from verl_like.backends.base import OnRunning, Sampling
 from verl_like.config.schema import RolloutConfig
 from verl_like.context import current
+from verl_like.controller.errors import WorkerError
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
-from verl_like.controller.streams import OpenStreams, Pair, polled
-from verl_like.controller.wait import POLL_S, Meanwhile, driver_waits, timed_out, wait
+from verl_like.controller.streams import Pair, polled
+from verl_like.controller.wait import MAX_NAMED, POLL_S, Meanwhile, driver_waits, still_pending, timed_out, wait
 from verl_like.controller.worker_group import WorkerGroup
-from verl_like.protocol import Array
 from verl_like.workers.actor import ActorRole
+from verl_like.workers.engine_members import EngineMembers, PooledEngine
 from verl_like.workers.groups import columns_of, refuse_differing
 from verl_like.workers.messages import SyncReport
-from verl_like.workers.sender import SenderRole
 from verl_like.workers.served_engine import ServedEngineRole
-from verl_like.workers.transfer import Meeting
 
 Arrived = Callable[[Facts, BlockRef], None]
 
@@ -34,8 +33,8 @@ class Admission:
 
     Args:
         arrived: called with the facts and the block of some groups as soon as they exist.
-        uids: of the prompts.
-        waiting: rows of prompts that no engine has yet.
+        version: of the weights when they were admitted.
+        waiting: rows of prompts that no engine has.
         at: the engine of each prompt that has not arrived, by row.
     """
 
@@ -48,37 +47,29 @@ class Admission:
     first_sample: int
     arrived: Arrived
     waiting: deque[int]
-    at: dict[int, int] = field(default_factory=dict)
+    at: dict[int, PooledEngine] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
         return not self.waiting and not self.at
 
     @property
-    def uids(self) -> Array:
-        return self.prompts.facts["uid"]
-
-
-@dataclass(frozen=True, slots=True)
-class PooledEngine:
-    """One engine: its ranks, and what it sends.
-
-    Args:
-        node: its node, numbered like the nodes of the training ranks; -1 if none of these is on it.
-    """
-
-    number: int
-    group: WorkerGroup
-    streams: OpenStreams
-    node: int
+    def missing(self) -> str:
+        """The prompts that have not arrived, for messages."""
+        rows = sorted({*self.at, *self.waiting})
+        uids = ", ".join(str(self.prompts.facts["uid"][row]) for row in rows[:MAX_NAMED])
+        more = f" and {len(rows) - MAX_NAMED} more" if len(rows) > MAX_NAMED else ""
+        engines = ", ".join(sorted({engine.name for engine in self.at.values()})) or "no engine yet"
+        return f"prompts {uids}{more} (admitted at weight version {self.version}; {engines})"
 
 
 class EnginePool:
     """The engines of a run that have separate workers.
 
+    An engine that is lost is replaced, and its prompts are generated again. It takes part from the next sync on.
+
     Args:
-        engines: the workers of each.
-        nodes: the node of each engine, as in :class:`PooledEngine`.
+        members: the engines.
         trainer: the workers that send the weights.
         on_running: what a sync does with unfinished requests; REFUSE lets them finish first.
         assigns_by_queue: whether prompts wait until an engine has capacity; otherwise they are assigned round-robin at
@@ -87,42 +78,23 @@ class EnginePool:
 
     def __init__(
         self,
-        engines: Sequence[WorkerGroup],
-        nodes: Sequence[int],
+        members: EngineMembers,
         trainer: WorkerGroup,
         rollout: RolloutConfig,
         *,
         on_running: OnRunning,
         assigns_by_queue: bool,
     ) -> None:
-        self._trainer, self._rollout, self._on_running = trainer, rollout, on_running
+        self._members, self._trainer, self._rollout, self._on_running = members, trainer, rollout, on_running
         self._assigns_by_queue = assigns_by_queue
-        self._engines = [
-            PooledEngine(number, group, group.open_streams(ServedEngineRole.serve), node)
-            for number, (group, node) in enumerate(zip(engines, nodes, strict=True))
-        ]
         self._admissions: dict[int, Admission] = {}  # that are not complete, by number
-        self._num_admitted = self._num_meetings = 0
+        self._num_admitted, self._version = 0, -1
         self._is_pumping = False
-        self._meet()
         current(Meanwhile).work.append(self.pump)
 
     def close(self) -> None:
         """Take no more of what engines finish; their processes end with the run."""
         current(Meanwhile).work.remove(self.pump)
-
-    def _meet(self) -> None:
-        """Connect the trainer with the present engines."""
-        size = self._rollout.tensor_parallel_size
-        [(host, port)] = self._trainer.call(SenderRole.address)
-        self._num_meetings += 1
-        meeting = Meeting(host=host, port=port, number=self._num_meetings, size=1 + size * len(self._engines))
-        joining = self._trainer.start(SenderRole.join, [(meeting,)] * self._trainer.world_size)
-        for engine in self._engines:
-            joining |= engine.group.start_in_background(
-                ServedEngineRole.join_transfer, meeting, 1 + size * engine.number
-            )
-        wait(joining, stage="build", timeout_s=self._trainer.timeout_s)
 
     def columns_of(self, prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
         return columns_of(prompts, facts)
@@ -177,68 +149,79 @@ class EnginePool:
     def _assign(self) -> None:
         """Give waiting prompts to the engines that have capacity for them."""
         for admission in list(self._admissions.values()):  # others may arrive meanwhile
-            if admission.waiting:
-                self._send(admission, self._shares(admission))
+            ready = [engine for engine in self._members.present if engine.has_weights]
+            if admission.waiting and ready:
+                for engine, rows in self._shares(admission, ready).items():
+                    self._send(admission, engine, rows)
 
-    def _shares(self, admission: Admission) -> dict[int, list[int]]:
-        """Take rows of waiting prompts for each engine."""
-        shares: dict[int, list[int]] = {engine.number: [] for engine in self._engines}
-        numbers = [engine.number for engine in self._engines]
+    def _shares(self, admission: Admission, engines: Sequence[PooledEngine]) -> dict[PooledEngine, list[int]]:
+        """Take rows of waiting prompts for each of these engines."""
+        shares: dict[PooledEngine, list[int]] = {engine: [] for engine in engines}
         if not self._assigns_by_queue:
             for position, row in enumerate(admission.waiting):
-                shares[numbers[position % len(numbers)]].append(row)
+                shares[engines[position % len(engines)]].append(row)
             admission.waiting.clear()
             return shares
-        num_running = dict.fromkeys(numbers, 0)  # samples
+        num_running = dict.fromkeys(self._members.present, 0)  # samples
         for each in self._admissions.values():
-            for number in each.at.values():
-                num_running[number] += each.n
+            for engine in each.at.values():
+                num_running[engine] += each.n
         while admission.waiting:
-            number = min(numbers, key=num_running.__getitem__)
-            if num_running[number] and num_running[number] + admission.n > self._rollout.max_num_seqs:
+            engine = min(engines, key=num_running.__getitem__)
+            if num_running[engine] and num_running[engine] + admission.n > self._rollout.max_num_seqs:
                 break
-            num_running[number] += admission.n
-            shares[number].append(admission.waiting.popleft())
+            num_running[engine] += admission.n
+            shares[engine].append(admission.waiting.popleft())
         return shares
 
-    def _send(self, admission: Admission, shares: dict[int, list[int]]) -> None:
-        answers: dict[BlockRef, str] = {}
-        for engine in self._engines:
-            if not (rows := shares[engine.number]):
-                continue
-            admission.at.update(dict.fromkeys(rows, engine.number))
-            [remote_rows] = admission.prompts.partition([np.array(rows)])
-            answers |= engine.group.start_in_background(
-                ServedEngineRole.admit,
-                admission.number,
-                remote_rows,
-                admission.n,
-                admission.sampling,
-                admission.step,
-                admission.version,
-                admission.first_sample,
-            )
-        if answers:
-            wait(answers, stage="rollout", timeout_s=self._trainer.timeout_s)
+    def _send(self, admission: Admission, engine: PooledEngine, rows: list[int]) -> None:
+        if not rows:
+            return
+        admission.at.update(dict.fromkeys(rows, engine))
+        [remote_rows] = admission.prompts.partition([np.array(rows)])
+        engine.answers |= engine.group.start_in_background(
+            ServedEngineRole.admit,
+            admission.number,
+            remote_rows,
+            admission.n,
+            admission.sampling,
+            admission.step,
+            self._version,
+            admission.first_sample,
+        )
 
     def pump(self, timeout_s: float = 0.0) -> None:
-        """Take what engines have finished, and give them what waits.
+        """Take what engines have finished, and give them what waits. A lost engine is replaced.
 
         Raises:
-            WorkerError: an engine failed.
+            WorkerError: too many engines were lost.
         """
         if self._is_pumping:  # what it calls waits, too
             return
         self._is_pumping = True
         try:
-            for streams, pairs in polled([engine.streams for engine in self._engines], timeout_s=timeout_s):
-                [engine] = [each for each in self._engines if each.streams is streams]
+            ready = dict(polled([engine.streams for engine in self._members.present], timeout_s=timeout_s))
+            for engine in list(self._members.present):
+                try:
+                    engine.answers = still_pending(engine.answers, stage="rollout")
+                    pairs = engine.streams.pairs(ready.get(engine.streams, []))
+                except WorkerError as error:
+                    self._members.lose(engine, error)
+                    self._requeue_lost()
+                    continue
                 for facts, block in pairs:
                     self._take(engine, facts, block)
-            if any(admission.waiting for admission in self._admissions.values()):
-                self._assign()
+            self._assign()
         finally:
             self._is_pumping = False
+
+    def _requeue_lost(self) -> None:
+        """Let the prompts of engines that have ended wait again."""
+        for admission in self._admissions.values():
+            rows = sorted(row for row, engine in admission.at.items() if engine not in self._members.present)
+            for row in reversed(rows):
+                del admission.at[row]
+                admission.waiting.appendleft(row)
 
     def _take(self, engine: PooledEngine, facts: Facts, block: BlockRef) -> None:
         admission = self._admissions[int(facts["admission"][0])]
@@ -249,9 +232,7 @@ class EnginePool:
         own = {name: fact for name, fact in facts.items() if name not in ("writer", "admission")}
         admission.arrived(own | {"node": np.full(len(facts["writer"]), engine.node)}, block)
 
-    def wait_until(
-        self, is_done: Callable[[], bool], admissions: Sequence[Admission], *, stage: str = "rollout"
-    ) -> None:
+    def wait_until(self, is_done: Callable[[], bool], admissions: Sequence[Admission]) -> None:
         """Return when the condition holds, which changes as these admissions' groups arrive.
 
         Raises:
@@ -260,39 +241,61 @@ class EnginePool:
         """
         timeout_s = self._trainer.timeout_s
         deadline = time.monotonic() + timeout_s
-        watching: Callable[[list[str]], AbstractContextManager[None]] = driver_waits(stage, timeout_s).watching
+        watching: Callable[[list[str]], AbstractContextManager[None]] = driver_waits("rollout", timeout_s).watching
         while not is_done():
-            with watching([self._name(number) for number in {at for each in admissions for at in each.at.values()}]):
+            if not self._members.present:  # the trainer waits, too, so it can send its weights
+                self.sync()
+            with watching(sorted({engine.name for each in admissions for engine in each.at.values()})):
                 self.pump(POLL_S)
             if time.monotonic() >= deadline and not is_done():
-                raise timed_out(stage, timeout_s, [self._shown(each) for each in admissions if not each.is_complete])
-
-    def _name(self, number: int) -> str:
-        return self._engines[number].group.name
-
-    def _shown(self, admission: Admission) -> str:
-        """Return the prompts that have not arrived, for messages."""
-        missing = sorted({*admission.at, *admission.waiting})
-        names = ", ".join(str(admission.uids[row]) for row in missing[:8])
-        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-        at = sorted({self._name(number) for number in admission.at.values()})
-        return f"prompts {names}{more} (of weight version {admission.version}, on {', '.join(at) or 'no engine yet'})"
+                raise timed_out("rollout", timeout_s, [each.missing for each in admissions if not each.is_complete])
 
     def sync(self) -> SyncReport:
-        """Send the actor's weights to the engines, as :meth:`RolloutGroup.sync` does."""
+        """Send the actor's weights to the engines, as :meth:`RolloutGroup.sync` does, and to new ones, too."""
+        self._members.resize()
+        report: SyncReport | None = None
+        while report is None:
+            self._members.wait_for_one()
+            if self._members.have_met or self._members.meet():
+                report = self._sent()
+            self._requeue_lost()
+        for engine in self._members.present:
+            engine.has_weights = True
+        self._version = report.version
+        self._assign()
+        return report
+
+    def _sent(self) -> SyncReport | None:
+        """Send the weights to the engines that are present; return None if some were lost."""
         sending = self._trainer.start(ActorRole.sync, [()] * self._trainer.world_size)
-        receiving: dict[BlockRef, str] = {}
-        for engine in self._engines:
-            receiving |= engine.group.start_in_background(ServedEngineRole.receive, self._on_running)
-        reports: list[SyncReport] = wait(sending | receiving, stage="sync", timeout_s=self._trainer.timeout_s)
-        refuse_differing(reports)
-        of_engines = reports[len(sending) :]
+        receiving = {
+            engine: engine.group.start_in_background(ServedEngineRole.receive, self._on_running)
+            for engine in self._members.present
+        }
+        found = self._members.all_answer(
+            receiving, stage="sync", result=lambda: wait(sending, stage="sync", timeout_s=self._trainer.timeout_s)
+        )
+        if found is None:
+            return None
+        of_trainer: list[SyncReport] = found[0]
+        of_engines: list[SyncReport] = found[1]
+        refuse_differing([*of_trainer, *of_engines])
         return replace(
-            reports[0],
+            of_trainer[0],
             version=min(report.version for report in of_engines),
-            seconds=max(report.seconds for report in reports),
+            seconds=max(report.seconds for report in (*of_trainer, *of_engines)),
             pause_s=max(report.pause_s for report in of_engines),
         )
+
+    def request_reports(self) -> dict[BlockRef, str]:
+        """Request a report from each engine's ranks; return the pending answers with the names of the ranks."""
+        reports = [engine.group.request_reports() for engine in self._members.present]
+        return {ref: who for of_engine in reports for ref, who in of_engine.items()}
+
+    def profile(self, folder: str) -> None:
+        """Have the engines write traces, as :meth:`WorkerGroup.profile` does."""
+        for engine in self._members.present:
+            engine.group.profile(folder)
 
     def sleep(self) -> None:
         """Do nothing: no other process uses the engines' accelerators."""

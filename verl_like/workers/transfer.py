@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
 ALIGNED_BYTES = 16  # of each tensor's start in a bucket, a multiple of every dtype's size
-MIN_TIMEOUT_S = 60.0
+MEET_TIMEOUT_S = 30.0
+MIN_TIMEOUT_S = 30.0  # of a bucket
 FIRST_BYTES_PER_S = 20e6  # assumed before a transfer was measured; a slow network
 SLOWER = 20.0  # how many times longer than measured a bucket may take
 
@@ -60,7 +61,7 @@ class TransferGroup:
     """
 
     def __init__(self, meeting: Meeting, *, rank: int, device: str, timeout_s: float) -> None:
-        timeout = timedelta(seconds=timeout_s)
+        timeout = timedelta(seconds=MEET_TIMEOUT_S)
         store = dist.TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
         own = PrefixStore(f"transfer {meeting.number}", store)
         self._device, self._ready_s = device, timeout_s
@@ -74,34 +75,38 @@ class TransferGroup:
     def agree(self, *numbers: int) -> list[int]:
         """Return the sender's numbers; the others, which pass as many, may take long to be ready."""
         found = torch.tensor(numbers, dtype=torch.int64, device=self._device)
-        self._wait(self._group.broadcast(found, 0), self._ready_s)
+        work, timeout_s = self._broadcast(found, self._ready_s), self._ready_s
+        work.wait(timedelta(seconds=timeout_s))
         return found.tolist()
 
     def begin(self, values: Tensor) -> Sending:
         """Begin to broadcast [B] uint8; the tensor must not change before the end."""
         values = values if values.device.type == self._device else values.to(self._device)
-        return Sending(self, self._group.broadcast(values, 0), values, time.monotonic())
+        timeout_s = MIN_TIMEOUT_S + SLOWER * values.nbytes / self._bytes_per_s
+        return Sending(self._broadcast(values, timeout_s), values, time.monotonic(), timeout_s)
 
     def end(self, sending: Sending) -> Tensor:
         """Wait for a broadcast; return what it has delivered."""
         num_bytes = sending.values.nbytes
-        self._wait(sending.work, MIN_TIMEOUT_S + SLOWER * num_bytes / self._bytes_per_s)
+        sending.work.wait(timedelta(seconds=sending.timeout_s))
         if num_bytes >= 2**20:
             self._bytes_per_s = num_bytes / max(time.monotonic() - sending.since, 1e-6)
         return sending.values
 
-    def _wait(self, work: Any, timeout_s: float) -> None:
-        work.wait(timedelta(seconds=timeout_s))
+    def _broadcast(self, values: Tensor, timeout_s: float) -> Any:
+        options = dist.BroadcastOptions()
+        options.rootRank, options.timeout = 0, timedelta(seconds=timeout_s)
+        return self._group.broadcast([values], options)
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
     """A broadcast in progress."""
 
-    group: TransferGroup
     work: Any
     values: Tensor
     since: float
+    timeout_s: float
 
 
 class TransferSink:
@@ -113,30 +118,43 @@ class TransferSink:
 
     def __init__(self, *, bucket_bytes: int) -> None:
         self._bucket_bytes, self._version = bucket_bytes, -1
+        self._failure: RuntimeError | None = None
         self.group: TransferGroup | None = None  # of the first rank alone
 
     def begin(self, version: int) -> None:
-        self._version = version
+        self._version, self._failure = version, None
 
     def take(self, weights: Iterable[tuple[str, Any]]) -> None:
-        if self.group is None:  # gathering is collective
-            for _ in weights:
-                pass
-            return
+        remaining = iter(weights)
+        try:
+            if self.group is not None:
+                self._send(self.group, remaining)
+        except RuntimeError as error:
+            self._failure = error  # of a receiver; the engines are present or not, but the trainer is intact
+        for _ in remaining:  # gathering is collective
+            pass
+
+    def _send(self, group: TransferGroup, weights: Iterator[tuple[str, Any]]) -> None:
         sending: Sending | None = None
         for names, tensors in _buckets(weights, self._bucket_bytes):
             header, payload = packed(names, tensors)
             if sending is not None:
-                self.group.end(sending)
-            self.group.agree(len(header), len(payload), self._version)
-            self.group.end(self.group.begin(header))
-            sending = self.group.begin(payload)  # while the next bucket is gathered
+                group.end(sending)
+            group.agree(len(header), len(payload), self._version)
+            group.end(group.begin(header))
+            sending = group.begin(payload)  # while the next bucket is gathered
         if sending is not None:
-            self.group.end(sending)
-        self.group.agree(0, 0, self._version)
+            group.end(sending)
+        group.agree(0, 0, self._version)
 
     def finish(self) -> int:
-        """Return the version that was sent; the receivers report what they hold."""
+        """Return the version that was sent; the receivers report what they hold.
+
+        Raises:
+            RuntimeError: not all of it was sent.
+        """
+        if self._failure is not None:
+            raise self._failure
         return self._version
 
 

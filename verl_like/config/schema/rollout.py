@@ -70,6 +70,9 @@ class RolloutConfig(Section):
         "values, recompute computes them from the new weights, wait lets the requests finish first.",
         choices=("keep", "recompute", "wait"),
     )
+    max_replacements: int = non_negative(
+        3, "Lost engines that are replaced while training continues; engines need separate workers.", unit="engines"
+    )
     block_kib: float = non_negative(
         256,
         "Finished groups are sent in blocks of this size or after 0.5 s, at least a sixteenth of a rank's groups at "
