@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests._tiers import slow_but
 from tests.e2e.conftest import Run, train
 from verl_like.telemetry.metrics import repeats
 from verl_like.workers.engine_members import EngineMembers
@@ -19,6 +20,7 @@ from verl_like.workers.engine_members import EngineMembers
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 PLACED = ("cluster.placement={trainer: 1, rollout: 1}", "cluster.workers_per_node=0", "rollout.sync_checksum=true")
+STALE = ("actor.use_rollout_log_probs=true",)
 STEPS = 4
 
 
@@ -59,8 +61,17 @@ def test_without_staleness_the_asynchronous_schedule_is_the_synchronous_one(
     assert numbers(found) == numbers(placed)
 
 
-@pytest.mark.parametrize("schedule", ["one_step_off", "async"])
-@pytest.mark.parametrize("on_sync", ["keep", "recompute", "wait"])
+@pytest.mark.parametrize(
+    ("schedule", "on_sync"),
+    slow_but(
+        {"async keep", "one_step_off wait"},
+        [
+            (f"{schedule} {on_sync}", (schedule, on_sync))
+            for schedule in ("one_step_off", "async")
+            for on_sync in ("keep", "recompute", "wait")
+        ],
+    ),
+)
 def test_responses_are_at_most_as_old_as_allowed(schedule: str, on_sync: str, arithmetic: Path, tmp_path: Path) -> None:
     found = run(
         arithmetic,
@@ -68,7 +79,7 @@ def test_responses_are_at_most_as_old_as_allowed(schedule: str, on_sync: str, ar
         *PLACED,
         f"trainer.schedule={schedule}",
         f"rollout.on_sync={on_sync}",
-        "actor.use_rollout_log_probs=true",
+        *STALE,
         f"data.val_files=[{arithmetic}/val.parquet]",
         "trainer.test_freq=2",
     )
@@ -113,7 +124,7 @@ def test_a_killed_engine_is_replaced_and_its_prompts_are_generated_again(
             tmp_path,
             *PLACED,
             "trainer.schedule=async",
-            "actor.use_rollout_log_probs=true",
+            *STALE,
             "trainer.total_training_steps=40",
             "trainer.num_capsules=0",
         )
@@ -123,3 +134,46 @@ def test_a_killed_engine_is_replaced_and_its_prompts_are_generated_again(
     prompts = json.loads((found.folder / "summary.json").read_text())["prompts"]
     assert prompts["trained"] == prompts["drawn"] == 40 * 8
     assert max(metrics["rollout/staleness_max"] for metrics in found.metrics.values()) <= 1
+
+
+@pytest.mark.parametrize("schedule", ["one_step_off", "async"])
+def test_prompts_in_flight_are_drawn_again_after_a_resume_and_no_others(
+    schedule: str, arithmetic: Path, tmp_path: Path
+) -> None:
+    words = (*PLACED, *STALE, f"trainer.schedule={schedule}", "trainer.max_staleness=2")
+    interrupted = run(arithmetic, tmp_path, *words, "trainer.total_training_steps=3")
+    state = json.loads((interrupted.folder / "checkpoints/step_3/trainer.json").read_text())
+    left = {int(number): positions for number, positions in state["window"]["left"].items()}
+    assert sum(map(len, left.values())) == 3 * 8, "three batches are in flight"
+    assert state["window"]["next"] == min(left)
+    found = run(arithmetic, tmp_path, *words, "trainer.total_training_steps=6")
+    assert [metrics["rollout/staleness_max"] for metrics in found.metrics.values()][3:] == [0, 1, 2]
+    prompts = json.loads((found.folder / "summary.json").read_text())["prompts"]
+    assert prompts == {"drawn": 48, "trained": 48, "filtered": 0, "failed": 0, "in_flight": 0}
+
+
+@pytest.mark.parametrize(
+    "words",
+    slow_but(
+        {"several updates a step"},
+        [
+            ("several updates a step", (("actor.mini_batch_size=4", "actor.epochs=2"),)),
+            ("a critic", (("algorithm=ppo", "algorithm.kl_coef=0.01", "actor.use_rollout_log_probs=false"),)),
+            ("a greedy baseline", (("algorithm=remax", "rollout.n=2", "actor.policy_loss=ppo"),)),
+            ("adapters alone", (("model.lora.rank=4", "rollout.lora=adapter"),)),
+            ("a curriculum", (("data.sampler=curriculum",),)),
+            ("transformers", (("rollout=hf",),)),
+            ("a queue", (("rollout.dealing=queue",),)),
+            ("failed rewards", (("reward.function={data}/reward.py:broken_for_some", "reward.max_failure_frac=0.9"),)),
+        ],
+    ),
+)
+def test_what_a_step_uses_works_on_the_asynchronous_schedule(
+    words: tuple[str, ...], arithmetic: Path, tmp_path: Path
+) -> None:
+    own = [word.format(data=arithmetic) for word in words]
+    found = run(arithmetic, tmp_path, *PLACED, *STALE, "trainer.schedule=async", *own)
+    assert [metrics["rollout/staleness_max"] for metrics in found.metrics.values()] == [0, 1, 1, 1]
+    prompts = json.loads((found.folder / "summary.json").read_text())["prompts"]
+    assert prompts["trained"] + prompts["failed"] + prompts["filtered"] == prompts["drawn"] == 32
+    assert any(metrics["actor/grad_norm"] > 0 for metrics in found.metrics.values())

@@ -86,7 +86,7 @@ class EngineMembers:
         return self._met == self.present
 
     def lose(self, engine: PooledEngine, error: Exception) -> None:
-        """End an engine that failed, and start another one in its place.
+        """End an engine that failed, and start another one.
 
         Raises:
             WorkerError: the error, if too many engines were lost or another one would fail the same way.
