@@ -177,3 +177,34 @@ def test_what_a_step_uses_works_on_the_asynchronous_schedule(
     prompts = json.loads((found.folder / "summary.json").read_text())["prompts"]
     assert prompts["trained"] + prompts["failed"] + prompts["filtered"] == prompts["drawn"] == 32
     assert any(metrics["actor/grad_norm"] > 0 for metrics in found.metrics.values())
+
+
+def test_a_recorded_schedule_repeats_bit_for_bit(arithmetic: Path, tmp_path: Path) -> None:
+    words = (
+        *PLACED,
+        *STALE,
+        "trainer.schedule=async",
+        "trainer.max_staleness=2",
+        "trainer.total_training_steps=8",
+        f"data.val_files=[{arithmetic}/val.parquet]",
+        "trainer.test_freq=4",
+    )
+    first = run(arithmetic, tmp_path / "first", *words)
+    record = first.folder / "schedule.jsonl"
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 9))
+    assert all(len(line["groups"]) == 8 and line["events"]["engine 0"][-1][1] == "sync" for line in lines)
+    second = run(arithmetic, tmp_path / "second", *words, f"trainer.replay_schedule={record}")
+    assert exact(second) == exact(first)
+    assert [json.loads(line) for line in (second.folder / "schedule.jsonl").read_text().splitlines()] == lines
+
+
+def exact(found: Run) -> list[dict[str, Any]]:
+    return [{name: value for name, value in metrics.items() if repeats(name)} for metrics in found.metrics.values()]
+
+
+def test_a_schedule_of_another_run_is_refused(arithmetic: Path, tmp_path: Path) -> None:
+    record = tmp_path / "schedule.jsonl"
+    record.write_text("{}\n")
+    with pytest.raises(ValueError, match=r"replay_schedule=.* cannot be read: .*Give the schedule.jsonl of a run"):
+        run(arithmetic, tmp_path, *PLACED, *STALE, "trainer.schedule=async", f"trainer.replay_schedule={record}")

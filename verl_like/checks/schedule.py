@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from verl_like.algorithms.correction import is_on
 from verl_like.algorithms.policy_losses import policy_loss
@@ -53,6 +54,27 @@ def options_of_a_schedule_have_it(config: Config) -> Iterator[str]:
         )
 
 
+def a_repeated_schedule_can_be_followed(config: Config) -> Iterator[str]:
+    path, schedule = config.trainer.replay_schedule, config.trainer.schedule
+    if not path:
+        return
+    if schedule == SYNC:
+        yield (
+            f"trainer.replay_schedule is {path}, but trainer.schedule=sync repeats without a record. Leave "
+            "trainer.replay_schedule empty, or set the trainer.schedule of the recorded run."
+        )
+    elif not Path(path).expanduser().is_file():
+        yield (
+            f"trainer.replay_schedule={path} does not exist. Give the schedule.jsonl of a run with "
+            f"trainer.schedule={schedule}."
+        )
+    if config.environment.is_used:
+        yield (
+            "trainer.replay_schedule repeats what engines take, but the answers of environments arrive at other times. "
+            "Leave trainer.replay_schedule empty, or train without an environment."
+        )
+
+
 def stale_batches_are_whole(config: Config) -> Iterator[str]:
     if config.trainer.schedule != SYNC and config.algorithm.filter_groups:
         yield (
@@ -93,6 +115,7 @@ SCHEDULE_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     engines_have_workers_of_their_own,
     staleness_allows_the_schedule,
     options_of_a_schedule_have_it,
+    a_repeated_schedule_can_be_followed,
     stale_batches_are_whole,
     stale_losses_have_a_ratio,
 )

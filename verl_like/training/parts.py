@@ -11,6 +11,7 @@ from verl_like.controller.placement import Devices
 from verl_like.data.loader import PromptLoader
 from verl_like.plan.run_plan import RunPlan
 from verl_like.runs.folder import RunFolder
+from verl_like.runs.schedule_record import ScheduleRecord
 from verl_like.runs.step_snapshots import StepSnapshots
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.trackers import Trackers
@@ -47,6 +48,7 @@ class StepParts:
     store: StoreMeter
     samples: Samples
     snapshots: StepSnapshots
+    schedule: ScheduleRecord
     process_metrics: ProcessMetrics
     processes: tuple[Reporting, ...]
     run_plan: RunPlan | None
@@ -79,6 +81,7 @@ def parts_of(
         store=StoreMeter(),
         samples=Samples(folder.samples, config.trainer.num_samples_to_save, stack.rewards, trackers, limits),
         snapshots=StepSnapshots(folder.snapshots, config.trainer.num_capsules, stack.rewards, limits),
+        schedule=ScheduleRecord(folder.path / "schedule.jsonl"),
         process_metrics=ProcessMetrics(folder.path, stack.processes, run_plan.peak_bytes if run_plan else 0.0, limits),
         processes=stack.processes,
         run_plan=run_plan,

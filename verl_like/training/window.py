@@ -155,6 +155,8 @@ class Window:
         self._draws: dict[int, Draw] = {}
         self._finished: list[PromptGroup] = []  # in the order of their arrival
         self._redrawn: dict[int, list[int]] = {}  # after a resume: positions of a draw that are still to be learnt from
+        self._arrivals: list[PromptGroup] = []  # the groups taken last
+        self._numbers: dict[PromptGroup, int] = {}  # of these groups in their batch
         self._next = 1
 
     @property
@@ -220,6 +222,8 @@ class Window:
         for group in chosen:
             self._draws[group.draw].left.discard(group.position)
         taken = set(chosen)
+        self._arrivals = [group for group in self._finished if group in taken]
+        self._numbers = {group: number for number, group in enumerate(chosen)}
         self._finished = [group for group in self._finished if group not in taken]
         for number in [number for number, draw in self._draws.items() if not draw.left]:
             del self._draws[number]
@@ -229,6 +233,16 @@ class Window:
         state.metrics.add_staleness(batch, version=state.version)
         self._parts.store.check(batch, step_columns(self._parts.config))
         return batch
+
+    def taken(self, batch: RemoteBatch) -> list[list[int]]:
+        """Return (draw, position, oldest version, newest version) of each group of a batch, in order of arrival."""
+        facts = batch.facts
+        found = []
+        for group in self._arrivals:
+            rows = (facts["draw"] == group.draw) & (facts["group_id"] == self._numbers[group])
+            versions = facts["weight_version_min"][rows], facts["weight_version_max"][rows]
+            found.append([group.draw, group.position, int(versions[0].min()), int(versions[1].max())])
+        return found
 
     def _chosen(self, step: int) -> list[PromptGroup]:
         chosen: list[PromptGroup] | None = None

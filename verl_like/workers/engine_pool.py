@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +21,7 @@ from verl_like.controller.worker_group import WorkerGroup
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.engine_members import EngineMembers, PooledEngine
 from verl_like.workers.groups import columns_of, refuse_differing
+from verl_like.workers.inbox import Event
 from verl_like.workers.messages import SyncReport
 from verl_like.workers.served_engine import ServedEngineRole
 
@@ -89,6 +90,7 @@ class EnginePool:
         self._assigns_by_queue = assigns_by_queue
         self._admissions: dict[int, Admission] = {}  # that are not complete, by number
         self._num_admitted, self._version = 0, -1
+        self._events: dict[str, list[tuple[int, str, int]]] = {}
         self._is_pumping = False
         current(Meanwhile).work.append(self.pump)
 
@@ -232,6 +234,32 @@ class EnginePool:
         own = {name: fact for name, fact in facts.items() if name not in ("writer", "admission")}
         admission.arrived(own | {"node": np.full(len(facts["writer"]), engine.node)}, block)
 
+    def take_events(self) -> dict[str, list[tuple[int, str, int]]]:
+        """Return what each engine has taken between two syncs, since the last call, and before which of its steps."""
+        found, self._events = self._events, {}
+        return found
+
+    def follow(self, events: Mapping[str, Sequence[tuple[int, str, int]]]) -> None:
+        """Let each engine take prompts and weights at the same steps as in a recorded run; called before any sync.
+
+        Raises:
+            ValueError: the record has other engines.
+        """
+        self._members.wait_for_one()
+        engines = {engine.name: engine for engine in self._members.present}
+        if engines.keys() != events.keys():
+            raise ValueError(
+                f"the schedule to repeat has {', '.join(events)}, but this run {', '.join(engines)}. A run in which an "
+                "engine was lost cannot be repeated; otherwise set cluster.placement as in the recorded run."
+            )
+        for name, engine in engines.items():
+            planned = [Event(*event) for event in events[name]]
+            wait(
+                engine.group.start_in_background(ServedEngineRole.follow, planned),
+                stage="build",
+                timeout_s=self._trainer.timeout_s,
+            )
+
     def wait_until(self, is_done: Callable[[], bool], admissions: Sequence[Admission]) -> None:
         """Return when the condition holds, which changes as these admissions' groups arrive.
 
@@ -280,6 +308,8 @@ class EnginePool:
         of_trainer: list[SyncReport] = found[0]
         of_engines: list[SyncReport] = found[1]
         refuse_differing([*of_trainer, *of_engines])
+        for engine, report in zip(receiving, of_engines[:: self._rollout.tensor_parallel_size], strict=True):
+            self._events.setdefault(engine.name, []).extend(report.events)
         return replace(
             of_trainer[0],
             version=min(report.version for report in of_engines),

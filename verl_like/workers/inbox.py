@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from verl_like.controller.errors import StageTimeout
+from verl_like.context import current
+from verl_like.controller.errors import Interrupt, StageTimeout, WorkerRefusal
+from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.workers.engine_ranks import EngineRanks
 
 IDLE_S = 0.5  # longest wait for a message; the ranks of an engine agree at least as often
+
+
+class Event(NamedTuple):
+    """A message that changes what an engine computes, and the step of the engine before which it was taken.
+
+    Args:
+        step: engine steps before it.
+        kind: "admit" or "sync".
+        number: of the admission, or 0.
+    """
+
+    step: int
+    kind: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +38,13 @@ class Message:
 
     Args:
         work: its result, or its error, is the answer.
+        kind, number: of its :class:`Event`; empty if it does not change what the engine computes.
         waits: whether it waits until the engine has finished everything that came before it.
     """
 
     work: Callable[[], Any]
+    kind: str = ""
+    number: int = 0
     waits: bool = False
     answer: Future[Any] = field(default_factory=Future)
 
@@ -35,7 +55,7 @@ class Inbox:
     Another thread than the engine's puts them in.
 
     Args:
-        timeout_s: within which a message that one rank has must reach the others.
+        timeout_s: within which a message that one rank has, or that a schedule names, must arrive.
     """
 
     def __init__(self, ranks: EngineRanks, *, timeout_s: float) -> None:
@@ -43,6 +63,8 @@ class Inbox:
         self._messages: deque[Message] = deque()
         self._num_put = self._num_taken = 0
         self._changed = threading.Condition()
+        self._events: list[Event] = []
+        self._planned: deque[Event] = deque()
 
     def put(self, message: Message) -> None:
         with self._changed:
@@ -50,33 +72,77 @@ class Inbox:
             self._num_put += 1
             self._changed.notify_all()
 
-    def work_through(self, *, is_idle: bool) -> int:
+    def follow(self, events: Iterable[Event]) -> None:
+        """Take these messages before the same steps again; later ones are taken as they arrive."""
+        self._planned.extend(events)
+
+    def take_events(self) -> list[Event]:
+        """Return the events since the last call."""
+        found, self._events = self._events, []
+        return found
+
+    def work_through(self, *, step: int, is_idle: bool) -> None:
         """Do the work of the messages that have arrived; wait for one at most ``IDLE_S`` if the engine is idle.
 
-        Returns:
-            The number of messages. An error in a message's work is its answer and is raised here, too.
+        An error in a message's work is its answer and is raised here, too.
+
+        Args:
+            step: engine steps so far.
+
+        Raises:
+            WorkerRefusal: the messages are not those of the schedule to follow.
         """
+        if self._planned and not self._follow(step, is_idle=is_idle):
+            return
         if is_idle and self._ranks.is_first:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._messages), IDLE_S)
         end = self._ranks.from_first(self._num_put)
-        before = self._num_taken
         while self._num_taken < end:
             with self._changed:
-                if not self._changed.wait_for(lambda: bool(self._messages), self._timeout_s):
-                    raise StageTimeout(
-                        f"a message that the engine's first rank has did not arrive in {self._timeout_s} s"
-                    )
-                message = self._messages[0]
+                message = self._next()
                 if message.waits and not is_idle:
-                    break
-                self._messages.popleft()
-            self._num_taken += 1
+                    return
             is_idle = False  # until the engine says so again
-            self._do(message)
-        return self._num_taken - before
+            self._take(step)
 
-    def _do(self, message: Message) -> None:
+    def _follow(self, step: int, *, is_idle: bool) -> bool:
+        """Take what the schedule names for this step; return whether it is over."""
+        while self._planned:
+            with self._changed:
+                if self._planned[0].step > step and not self._messages and not is_idle:
+                    return False
+                message = self._next()
+            if message.kind and self._planned[0].step > step and not is_idle:
+                return False
+            if message.kind:
+                planned, found = self._planned.popleft(), Event(step, message.kind, message.number)
+                if planned != found:
+                    raise WorkerRefusal(
+                        f"the schedule to repeat names {planned.kind} {planned.number} before the engine's step "
+                        f"{planned.step}, but {found.kind} {found.number} came before step {found.step}. Repeat it "
+                        "with the command, the data and the versions of the recorded run."
+                    )
+                is_idle = False  # until the engine says so again
+            self._take(step)
+        return True
+
+    def _next(self) -> Message:
+        """Return the next message, which arrives within the timeout; the caller holds the lock."""
+        deadline = time.monotonic() + self._timeout_s
+        while not self._changed.wait_for(lambda: bool(self._messages), IDLE_S):
+            current(Heartbeat).tick()
+            current(Interrupt).stop_before("rollout")
+            if time.monotonic() >= deadline:
+                raise StageTimeout(f"what this engine must take next did not arrive in {self._timeout_s:.0f} s")
+        return self._messages[0]
+
+    def _take(self, step: int) -> None:
+        with self._changed:
+            message = self._messages.popleft()
+        self._num_taken += 1
+        if message.kind:
+            self._events.append(Event(step, message.kind, message.number))
         try:
             message.answer.set_result(message.work())
         except BaseException as error:

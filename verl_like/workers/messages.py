@@ -106,6 +106,7 @@ class SyncReport:
         pause_s: longest time for which an engine did not step.
         collectives: number of gathers; 0 if ranks have replicas.
         checksum: CRC-32 of all names and weights in sequence, if ``rollout.sync_checksum`` is set.
+        events: what a separate engine has taken since the last sync, and before which of its steps.
     """
 
     version: int
@@ -114,6 +115,7 @@ class SyncReport:
     pause_s: float
     collectives: int = 0
     checksum: int | None = None
+    events: Sequence[tuple[int, str, int]] = ()
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -21,7 +21,7 @@ from verl_like.workers.engine_ranks import EngineRanks
 from verl_like.workers.episodes import Episodes, EpisodesFactory, FinishedSample, single_turns
 from verl_like.workers.generator import check_version, record_usage
 from verl_like.workers.group_blocks import OPTIONAL_COLUMNS, PROMPT_COLUMNS, GroupBlocks
-from verl_like.workers.inbox import Inbox, Message
+from verl_like.workers.inbox import Event, Inbox, Message
 from verl_like.workers.messages import SyncReport
 from verl_like.workers.samples import OpenSamples, PromptSamples
 from verl_like.workers.setup import WorkerSetup
@@ -50,6 +50,7 @@ class ServedEngineRole:
         self._of_row: dict[int, _Admission] = {}
         self._transfer: TransferGroup | None = None
         self._activity = _Activity()
+        self._num_steps = 0
 
     @dispatch(Dispatch.BROADCAST)
     def join_transfer(self, meeting: Meeting, rank: int) -> None:
@@ -61,13 +62,20 @@ class ServedEngineRole:
         self._transfer = TransferGroup(meeting, rank=rank, device=self._setup.device, timeout_s=timeout_s)
 
     @dispatch(Dispatch.BROADCAST)
+    def follow(self, events: list[Event]) -> None:
+        """Take prompts and weights at the same steps of the engine as a recorded run; called before any of them."""
+        self._inbox.follow(events)
+
+    @dispatch(Dispatch.BROADCAST)
     def receive(self, on_running: OnRunning) -> SyncReport:
         """Take the weights that the trainer sends.
 
         Args:
             on_running: REFUSE waits until all that was admitted before has finished.
         """
-        report: SyncReport = self._answer(partial(self._receive, on_running), waits=on_running is OnRunning.REFUSE)
+        report: SyncReport = self._answer(
+            partial(self._receive, on_running), kind="sync", waits=on_running is OnRunning.REFUSE
+        )
         return report
 
     def _receive(self, on_running: OnRunning) -> SyncReport:
@@ -93,6 +101,7 @@ class ServedEngineRole:
             num_bytes=num_bytes,
             seconds=time.perf_counter() - started,
             pause_s=time.perf_counter() - started,
+            events=self._inbox.take_events(),
             checksum=checksum if self._setup.config.rollout.sync_checksum else None,
         )
 
@@ -120,7 +129,9 @@ class ServedEngineRole:
                     step=step,
                     version=version,
                     first_sample=first_sample,
-                )
+                ),
+                kind="admit",
+                number=number,
             )
         )
 
@@ -135,9 +146,9 @@ class ServedEngineRole:
         self._of_row.update(dict.fromkeys(samples.rows, admission))
         self._episodes.begin(samples.rows)
 
-    def _answer(self, work: Callable[[], Any], *, waits: bool = False) -> Any:
+    def _answer(self, work: Callable[[], Any], *, kind: str = "", waits: bool = False) -> Any:
         """Leave work in the inbox and return its result; the engine must be serving."""
-        message = Message(work, waits)
+        message = Message(work, kind, waits=waits)
         self._inbox.put(message)
         return message.answer.result(self._timeout_s)
 
@@ -154,10 +165,12 @@ class ServedEngineRole:
             while not self._ranks.are_interrupted():
                 current(Heartbeat).tick()
                 self._activity.is_now(WAITS if is_idle else "rollout")
-                self._inbox.work_through(is_idle=is_idle)
+                self._inbox.work_through(step=self._num_steps, is_idle=is_idle)
                 is_idle = not self._episodes.has_unfinished()
-                for sample in () if is_idle else self._episodes.step():
-                    self._of_row[sample.row].add(sample)
+                if not is_idle:
+                    self._num_steps += 1
+                    for sample in self._episodes.step():
+                        self._of_row[sample.row].add(sample)
                 yield from self._blocks()
         finally:
             self._episodes.abort()

@@ -47,6 +47,11 @@ class TrainerConfig(Section):
     pipeline_depth: int = non_negative(
         0, "Batches of prompts in flight at most (one_step_off, async); 0 is max_staleness + 1.", unit="batches"
     )
+    replay_schedule: str = option(
+        "",
+        "schedule.jsonl of a run with the same command: engines and steps take the same prompts, groups and weights at "
+        "the same points, so that the run repeats bit for bit (one_step_off, async).",
+    )
     test_freq: int = steps_between(
         "Validate every so many steps and at the end; 0 or -1 only at the ends, and with val_before_train=false never."
     )
