@@ -60,7 +60,7 @@ def with_environment(arithmetic: Path, folder: Path) -> list[str]:
     return [f"model.path={model}", "data.apply_chat_template=true", *named]
 
 
-@pytest.mark.parametrize("preset", slow_but({"grpo", "ppo"}, ((preset, (preset,)) for preset in PRESETS)))
+@pytest.mark.parametrize("preset", slow_but({"grpo"}, ((preset, (preset,)) for preset in PRESETS)))
 def test_a_preset_trains_without_an_unused_pass(preset: str, arithmetic: Path, tmp_path: Path) -> None:
     """Two updates a step, so that the second one's ratios are not 1, and old log-probs are read."""
     extra = EXTRA.get(preset, []) if preset not in OF_TURNS else with_environment(arithmetic, tmp_path)
@@ -158,6 +158,7 @@ def squared(inputs, config):
 """
 
 
+@pytest.mark.slow
 def test_a_users_own_estimator_and_loss_reach_the_workers_from_a_file(arithmetic: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     run = train(

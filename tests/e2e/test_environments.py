@@ -85,6 +85,7 @@ def test_play_shows_an_episode_of_the_newest_checkpoint(
     assert facts["training rows"] == "1" and 1 <= int(facts["turns"].split(",")[0]) <= 3
 
 
+@pytest.mark.slow
 def test_an_environment_of_one_turn_gives_the_rows_of_a_plain_rollout(arithmetic: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(arithmetic, data)

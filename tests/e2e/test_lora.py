@@ -84,6 +84,7 @@ def assert_nothing_but_the_adapter_moved(base: Path, merged: Path, adapter: Path
     assert num_moved * 2 == len(parts)
 
 
+@pytest.mark.slow
 def test_a_run_continues_from_its_adapter(merged: Run, arithmetic: Path, tmp_path: Path) -> None:
     step = merged.folder / "checkpoints/step_1"
     again = train(arithmetic, tmp_path, *LORA, f"trainer.resume={step}")

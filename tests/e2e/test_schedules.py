@@ -104,6 +104,7 @@ def engine_pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_engine_is_replaced_and_its_prompts_are_generated_again(
     arithmetic: Path, tmp_path: Path, engine_pids: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,7 +137,7 @@ def test_a_killed_engine_is_replaced_and_its_prompts_are_generated_again(
     assert max(metrics["rollout/staleness_max"] for metrics in found.metrics.values()) <= 1
 
 
-@pytest.mark.parametrize("schedule", ["one_step_off", "async"])
+@pytest.mark.parametrize("schedule", [pytest.param("one_step_off", marks=pytest.mark.slow), "async"])
 def test_prompts_in_flight_are_drawn_again_after_a_resume_and_no_others(
     schedule: str, arithmetic: Path, tmp_path: Path
 ) -> None:

@@ -186,9 +186,7 @@ WAYS = {
 
 @pytest.mark.parametrize(
     "overrides",
-    slow_but(
-        {"replicas", "tensor-parallel-and-shared-sequences"}, ((name, (overrides,)) for name, overrides in WAYS.items())
-    ),
+    slow_but({"tensor-parallel-and-shared-sequences"}, ((name, (overrides,)) for name, overrides in WAYS.items())),
 )
 def test_how_a_step_is_computed_does_not_change_its_numbers(
     grpo: Run, arithmetic: Path, tmp_path: Path, overrides: list[str]
@@ -262,6 +260,7 @@ def test_ppo_with_every_term_trains_and_the_driver_never_fetches_a_token_column(
         ), "all of the step's 32 responses are among the samples"
 
 
+@pytest.mark.slow
 def test_the_hf_backend_rolls_out_like_vllm(grpo: Run, arithmetic: Path, tmp_path: Path) -> None:
     run = train(arithmetic, tmp_path, "rollout.backend=hf", "trainer.total_training_steps=1")
     assert run.metrics[1]["rollout/log_prob_diff_max"] < 1e-4

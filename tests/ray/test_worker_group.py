@@ -148,7 +148,7 @@ def test_a_deadline_names_who_was_waited_for(ray_cluster: None, how: str) -> Non
     group.shut_down()
 
 
-@pytest.mark.parametrize("how", REACHED)
+@pytest.mark.parametrize("how", [pytest.param(REACHED[0], marks=pytest.mark.slow), *REACHED[1:]])
 def test_a_dead_worker_is_named_at_once(ray_cluster: None, how: str) -> None:
     group = reached(how)
     start = time.monotonic()

@@ -87,6 +87,7 @@ def test_the_traceback_of_a_check_that_failed_is_reported(scene: Scene, capfd: p
     assert "Traceback" in (message := capfd.readouterr().err) and "and more" in message
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_check_that_is_not_over_in_time_is_ended_with_its_children(
     scene: Scene, monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,7 @@ def site(checkout: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_an_installation_that_was_cut_off_continues(installing: tuple[Path, Install]) -> None:
     checkout, start = installing
