@@ -14,6 +14,7 @@ import argparse
 import json
 import tempfile
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -142,6 +143,10 @@ def compared(folder: Path, case: str, *, rounds: int, steps: int) -> dict[str, A
     }
 
 
+def is_complete(admission: Admission) -> bool:
+    return admission.is_complete
+
+
 def longest_pause(folder: Path) -> float:
     """Return an engine's longest pause for a sync over the median, while one response outlives all of them."""
     words = [*skewed_lengths(folder), *PLACED, f"data.max_response_length={SHORT * LONGER}"]
@@ -169,7 +174,7 @@ def longest_pause(folder: Path) -> float:
         long, pauses = admitted(1, SHORT * LONGER), list[float]()
         while len(pauses) < NUM_SYNCS:
             short = admitted(NUM_SHORT, SHORT)
-            engines.wait_until(lambda short=short: short.is_complete, [short])
+            engines.wait_until(partial(is_complete, short), [short])
             pauses.append(engines.sync().pause_s)
         assert not long.is_complete, "the long response ended before the last sync"
     return max(pauses) / median(pauses)

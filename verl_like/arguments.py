@@ -22,6 +22,7 @@ COMMANDS = {
     "rescore": "score a run's written responses with another reward function: rescore RUN reward.function=f.py:g",
     "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT], or RUN for its newest",
     "replay": "repeat a step of a run and name the first value that differs: replay RUN --step N",
+    "scale": "give a run with separate engines another number of rollout workers: scale RUN rollout=N",
     "migrate": "translate a launch script or YAML file of verl, EasyR1 or OpenRLHF: migrate --from verl run.sh",
     "plan": "print the memory and time that each part of a run needs, and what to change if it does not fit",
     "config": "print the composed configuration and the origin of each value",
@@ -50,6 +51,7 @@ EXAMPLES = {
     "rescore": ("outputs/arithmetic/grpo-seed1 reward.function=mine.py:score",),
     "export": ("outputs/arithmetic/grpo-seed1 my_model",),
     "replay": ("outputs/arithmetic/grpo-seed1 --step 160",),
+    "scale": ("outputs/arithmetic/grpo-seed1 rollout=2",),
     "migrate": ("--from verl run.sh", "--from openrlhf --out mine.yaml run.sh 8 /data"),
     "plan": ("recipes/gsm8k/grpo.yaml --device H100 cluster.workers_per_node=8",),
     "config": (
@@ -259,6 +261,11 @@ def _replay(command: argparse.ArgumentParser) -> None:
     command.add_argument("--step", type=int, required=True, help="the step to repeat")
 
 
+def _scale(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run", type=Path, help="the folder of a run in progress")
+    command.add_argument("words", nargs="*", metavar="rollout=N", help="number of workers for the pool rollout")
+
+
 def _rescore(command: argparse.ArgumentParser) -> None:
     differs = "changes to the run's reward section"
     command.add_argument("run", type=Path, help="a run folder, with responses in samples/")
@@ -298,6 +305,7 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "rescore": _rescore,
     "export": _export,
     "replay": _replay,
+    "scale": _scale,
     "migrate": _migrate,
     "plan": _plan,
     "config": _config,

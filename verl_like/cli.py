@@ -113,6 +113,11 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         return _rescore(arguments)
     if arguments.command == "replay":
         return _replay(arguments.run, arguments.step)
+    if arguments.command == "scale":
+        from verl_like.runs.scaling import request
+
+        print(request(arguments.run, arguments.words))
+        return 0
     if arguments.command == "config":
         return _config(arguments)
     if arguments.command == "plan":

@@ -101,6 +101,7 @@ NOT_RUN = {
                 "advantages",
                 "weight_sync",
                 "agent_overlap",
+                "async_speedup",
                 "update",
                 "rollout",
                 "skewed_rollout",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,17 @@ from typing import Any
 import pytest
 
 from tests._tiers import slow_but
-from tests.e2e.conftest import Run, train
+from tests.e2e.conftest import Run, arguments, train
+from verl_like.backends.base import Sampling
+from verl_like.config.compose import compose
+from verl_like.data.templates import load_tokenizer
+from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.metrics import repeats
+from verl_like.training.build import stack
+from verl_like.training.generation import put_prompts
+from verl_like.training.tasks import train_prompts
 from verl_like.workers.engine_members import EngineMembers
+from verl_like.workers.engine_pool import EnginePool
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -84,6 +95,8 @@ def test_responses_are_at_most_as_old_as_allowed(schedule: str, on_sync: str, ar
         "trainer.test_freq=2",
     )
     assert [metrics["rollout/staleness_max"] for metrics in found.metrics.values()] == [0, 1, 1, 1]
+    if on_sync == "wait":  # slime issue 2092: responses of several versions, although the option forbade them
+        assert not any(metrics["rollout/mixed_versions_frac"] for metrics in found.metrics.values())
     assert "val/mean@1" in found.metrics[2] and "val/mean@1" in found.metrics[4]
     prompts = json.loads((found.folder / "summary.json").read_text())["prompts"]
     assert prompts == {"drawn": 32, "trained": 32, "filtered": 0, "failed": 0, "in_flight": 0}
@@ -141,6 +154,7 @@ def test_a_killed_engine_is_replaced_and_its_prompts_are_generated_again(
 def test_prompts_in_flight_are_drawn_again_after_a_resume_and_no_others(
     schedule: str, arithmetic: Path, tmp_path: Path
 ) -> None:
+    """AReaL PR 1345: after a recovery the bound on what is in flight was too high, since nothing was counted."""
     words = (*PLACED, *STALE, f"trainer.schedule={schedule}", "trainer.max_staleness=2")
     interrupted = run(arithmetic, tmp_path, *words, "trainer.total_training_steps=3")
     state = json.loads((interrupted.folder / "checkpoints/step_3/trainer.json").read_text())
@@ -209,3 +223,73 @@ def test_a_schedule_of_another_run_is_refused(arithmetic: Path, tmp_path: Path) 
     record.write_text("{}\n")
     with pytest.raises(ValueError, match=r"replay_schedule=.* cannot be read: .*Give the schedule.jsonl of a run"):
         run(arithmetic, tmp_path, *PLACED, *STALE, "trainer.schedule=async", f"trainer.replay_schedule={record}")
+
+
+@pytest.mark.slow
+def test_engines_are_ended_and_started_while_training_continues(arithmetic: Path, tmp_path: Path) -> None:
+    """In a process with its own Ray, which has a core for each of three workers."""
+    words = arguments(
+        arithmetic,
+        tmp_path,
+        *PLACED,
+        *STALE,
+        "cluster.placement={trainer: 1, rollout: 2}",
+        "trainer.schedule=async",
+        "trainer.total_training_steps=4000",
+        "trainer.loggers=[console,jsonl]",
+        "data.val_files=[]",
+    )
+    folder, log = tmp_path / "default", tmp_path / "log.txt"
+    program = [sys.executable, "-m", "verl_like"]
+    with log.open("w") as out, subprocess.Popen([*program, "train", *words], stdout=out, stderr=out) as run_in_progress:
+        try:
+            wait_for(lambda: num_steps(folder) >= 2, log)
+            subprocess.run([*program, "scale", str(folder), "rollout=1"], check=True, timeout=60)
+            wait_for(lambda: "engine 1 is ended" in log.read_text(), log)
+            subprocess.run([*program, "scale", str(folder), "rollout=2"], check=True, timeout=60)
+            wait_for(lambda: "engine 2 is started" in log.read_text(), log)
+            wait_for(lambda: "engine 2" in (folder / "schedule.jsonl").read_text().splitlines()[-1], log)
+        finally:
+            run_in_progress.send_signal(signal.SIGINT)
+            assert run_in_progress.wait(timeout=60) == 0, log.read_text()[-2000:]
+    prompts = json.loads((folder / "summary.json").read_text())["prompts"]
+    assert prompts["trained"] == prompts["drawn"] == 8 * num_steps(folder)
+
+
+def num_steps(folder: Path) -> int:
+    metrics = folder / "metrics.jsonl"
+    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool], log: Path, *, timeout_s: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.2)
+
+
+def test_a_sync_does_not_wait_for_the_longest_request(arithmetic: Path, tmp_path: Path, ray_cluster: None) -> None:
+    """verl issue 4896: a sync took as long as the longest response."""
+    words = arguments(arithmetic, tmp_path, *PLACED, *STALE, "trainer.schedule=async", "data.val_files=[]")
+    config = compose(None, [*words, "data.max_response_length=200"]).config
+    tokenizer, arrived = load_tokenizer(config.model.tokenizer), list[dict[str, Any]]()
+    folder, roles = RunFolder(config), frozenset({"actor", "rollout"})
+    with stack(config, tokenizer, folder, roles=roles, actor_updates=1, critic_updates=0) as built:
+        engines = built.rollout
+        assert isinstance(engines, EnginePool)
+        version = engines.sync().version
+        long = engines.admit(
+            put_prompts([train_prompts(config, tokenizer)[0]]),
+            n=1,
+            sampling=Sampling(max_tokens=200, ignore_eos=True),
+            step=1,
+            version=version,
+            first_sample=0,
+            arrived=lambda facts, block: arrived.append(facts),
+        )
+        reports = [engines.sync() for _ in range(3)]
+        assert not long.is_complete and not arrived, "the syncs were over before the response"
+        engines.wait_until(lambda: long.is_complete, [long])
+    assert all(report.pause_s < 2 for report in reports)
+    [facts] = arrived
+    assert facts["response_tokens"].tolist() == [200]

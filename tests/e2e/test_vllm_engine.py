@@ -360,7 +360,20 @@ def test_requests_that_are_kept_continue_with_the_keys_of_the_old_weights(tied, 
     assert after > 1e-3, "two unrelated models must differ if the old keys are still read"
 
 
+def test_each_token_names_the_weights_that_sampled_it(tied, folders):
+    """slime issue 2092: the tokens of three versions in one response."""
+    synced(tied, folders["tied"], seed=5)
+    [asked] = requests(1, sampling=Sampling(max_tokens=12, ignore_eos=True))
+    assert tied.call("generate", [asked], 3) == []
+    for version in (1, 2):
+        synced(tied, folders["tied"], seed=5 + version, version=version, on_running="KEEP")
+        assert tied.call("more_steps", 4) == []
+    [found] = tied.call("more_steps")
+    assert found.versions == (VersionSpan(0, 0), VersionSpan(3, 1), VersionSpan(7, 2))
+
+
 def test_requests_of_another_salt_never_read_cached_keys(untied, folders):
+    """NeMo-RL issue 4018: a prefix cache that was up to 17 steps old."""
     synced(untied, folders["untied"], seed=8)
     prompt = [3 + k % 50 for k in range(150)]
     short = Sampling(max_tokens=2, ignore_eos=True)

@@ -21,6 +21,7 @@ from verl_like.plan.devices import DEVICES, GIB, Device, named
 from verl_like.plan.location import location_on
 from verl_like.plan.run_plan import plan_of, shapes_of
 from verl_like.plan.shape import model_shape
+from verl_like.plan.split import Split, faster_split
 from verl_like.plan.stages import Location
 
 ROOT = Path(__file__).parents[2]
@@ -419,3 +420,50 @@ def test_the_policys_overrides_are_not_the_reward_models(folder: Path, tmp_path:
     config.reward.model.path = str(written(tmp_path / "reward", QWEN2_7B))
     shapes = shapes_of(config)
     assert (shapes["actor"].num_layers, shapes["reward model"].num_layers) == (4, 28)
+
+
+def test_separate_engines_take_no_memory_of_the_trainer_and_a_step_takes_as_long_as_its_slower_pool(
+    folder: Path,
+) -> None:
+    words = [f"model.path={folder}", "cluster.placement={trainer: 4, rollout: 4}"]
+    location = Location(device=named("H100"), ranks=8, ranks_per_node=8)
+    shared, placed, overlapping = (
+        plan_of(config, shapes_of(config), location)
+        for config in (
+            compose(None, words[:1]).config,
+            compose(None, words).config,
+            compose(None, [*words, "trainer=async"]).config,
+        )
+    )
+    assert "KV cache" in placed.stages["rollout"] and "actor weights" not in placed.stages["rollout"]
+    assert "engine weights" not in placed.stages["sync"] and "engine weights" in shared.stages["sync"]
+    assert placed.stages["update_actor"]["actor weights"] == pytest.approx(
+        2 * shared.stages["update_actor"]["actor weights"], rel=0.01
+    ), "four ranks hold what eight did"
+    learning = sum(placed.seconds.values()) - placed.seconds["rollout"]
+    assert placed.step_s == pytest.approx(learning + placed.seconds["rollout"])
+    assert overlapping.step_s == pytest.approx(max(learning, placed.seconds["rollout"]))
+
+
+def test_a_faster_split_is_proposed_and_none_if_the_runs_own_is_as_good(folder: Path) -> None:
+    location = Location(device=named("H100"), ranks=8, ranks_per_node=8)
+
+    def found(placement: str) -> tuple[Split | None, float]:
+        config = compose(None, [f"model.path={folder}", "trainer=async", f"cluster.placement={placement}"]).config
+        shapes = shapes_of(config)
+        plan = plan_of(config, shapes, location)
+        return faster_split(config, shapes, location, plan), plan.step_s
+
+    splits = {rollout: found(f"{{trainer: {8 - rollout}, rollout: {rollout}}}") for rollout in (1, 7)}
+    proposed = [split for split, _ in splits.values() if split is not None]
+    assert proposed, "one of the extremes must be worse than a split between them"
+    best = proposed[0]
+    assert all(split is None or split == best for split, _ in splits.values())
+    assert best.step_s < max(step_s for _, step_s in splits.values())
+    assert found(best.override.partition("=")[2]) == (None, best.step_s)
+
+
+def test_without_a_placement_no_split_is_proposed(folder: Path) -> None:
+    config = compose(None, [f"model.path={folder}"]).config
+    location = Location(device=named("H100"), ranks=8, ranks_per_node=8)
+    assert faster_split(config, shapes_of(config), location, plan_of(config, shapes_of(config), location)) is None

@@ -9,9 +9,9 @@ from verl_like.algorithms.roles import needs, step_columns
 from verl_like.config.schema import Config, LoraConfig
 from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
-from verl_like.plan.seconds import BACKWARD, stage_seconds
+from verl_like.plan.seconds import BACKWARD, stage_seconds, step_seconds
 from verl_like.plan.shape import ModelShape, model_shape
-from verl_like.plan.stages import Location, engine_of, roles_of, stage_parts
+from verl_like.plan.stages import Location, engine_of, roles_of, stage_parts, training_location
 
 # Host memory of a worker with libraries, the driver, a scorer, a process of an environment and the one that forks them.
 # Assumed; runs measure the first (memory/baseline_gib).
@@ -44,6 +44,8 @@ class RunPlan:
     disk: Parts
     cache_tokens: float  # capacity of an engine's cache
     longest_row: int  # tokens that the cache must hold; 0 if it grows
+    training_ranks: int
+    step_s: float
 
     @property
     def fullest(self) -> str:
@@ -79,7 +81,7 @@ class RunPlan:
         if not self.location.is_gpu:
             return None
         flops = (1 + BACKWARD) * tokens * self.shapes["actor"].flops_per_token(row_tokens / 2)
-        return flops / (seconds * self.location.ranks * self.location.device.tflops * 1e12)
+        return flops / (seconds * self.training_ranks * self.location.device.tflops * 1e12)
 
     @property
     def fits(self) -> bool:
@@ -125,13 +127,14 @@ def plan_of(
     engine = engine_of(config, shapes["actor"], location)
     kv_bytes = engine.itemsize * shapes["actor"].kv_elements_per_token / config.rollout.tensor_parallel_size
     stages = stage_parts(config, shapes, location)
+    seconds = stage_seconds(config, shapes, location, response_tokens=tokens)
     longest = config.data.max_prompt_length + config.data.max_response_length
     return RunPlan(
         location=location,
         shapes=shapes,
         cut_roles=frozenset(role.name for role in roles_of(config, shapes, location) if role.sharded.is_cut),
         stages=stages,
-        seconds=stage_seconds(config, shapes, location, response_tokens=tokens),
+        seconds=seconds,
         response_tokens=tokens,
         host=_host(
             config, shapes, location, worker_bytes=0.0 if location.is_gpu else max(map(_total, stages.values()))
@@ -139,6 +142,8 @@ def plan_of(
         disk=_disk(config, shapes),
         cache_tokens=engine.cache / kv_bytes,
         longest_row=longest if config.rollout.backend == "vllm" else 0,
+        training_ranks=training_location(config, location).ranks,
+        step_s=step_seconds(config, seconds),
     )
 
 

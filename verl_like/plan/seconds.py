@@ -13,7 +13,7 @@ from verl_like.config.schema import Config
 from verl_like.ops.tiles import FLOAT32
 from verl_like.plan.devices import COMPUTE_SHARE, LINK_SHARE, MEMORY_SHARE, Device
 from verl_like.plan.shape import ModelShape
-from verl_like.plan.stages import Location, Role, engine_of, roles_of
+from verl_like.plan.stages import Location, Role, engine_of, roles_of, rollout_location, training_location
 
 # Overhead of an engine step: scheduling, sampling, launching. Assumed.
 STEP_S = 2e-3
@@ -29,8 +29,9 @@ def stage_seconds(
     roles = {role.name: role for role in roles_of(config, shapes, location)}
     wanted = needs(config)
     tokens = config.data.max_prompt_length + response_tokens
+    seconds = {"rollout": _rollout_s(config, shapes["actor"], rollout_location(config, location), response_tokens)}
+    location = training_location(config, location)
     rows = config.data.train_batch_size * config.rollout.n / location.ranks
-    seconds = {"rollout": _rollout_s(config, shapes["actor"], location, response_tokens)}
 
     def passes_s(name: str, epochs: int = 0) -> float:
         """Return the seconds of ``epochs`` updates over all rows, or of one forward pass if ``epochs`` is 0."""
@@ -50,6 +51,12 @@ def stage_seconds(
     seconds["update_actor"] = passes_s("actor", config.actor.epochs)
     seconds["sync"] = _sync_s(config, shapes["actor"], location)
     return seconds
+
+
+def step_seconds(config: Config, seconds: Mapping[str, float]) -> float:
+    """Return the seconds of a step: of all stages, or of the longer of generation and learning if they overlap."""
+    learning = sum(seconds.values()) - seconds["rollout"]
+    return max(seconds["rollout"], learning) if config.trainer.schedule != "sync" else seconds["rollout"] + learning
 
 
 def _link_bytes_per_s(location: Location, ranks: int) -> float:

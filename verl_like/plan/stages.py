@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -13,6 +13,7 @@ from verl_like.algorithms.roles import needs
 from verl_like.backends.fsdp.engine import recomputes, resolve_dtype
 from verl_like.backends.fsdp.layout import is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
+from verl_like.checks.pools import rollout_ranks, trainer_ranks
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
@@ -49,6 +50,16 @@ class Location:
     def workers(self) -> str:
         """Number of workers of a node, as text for reports."""
         return f"{self.ranks_per_node} worker{'s' * (self.ranks_per_node > 1)}"
+
+
+def training_location(config: Config, location: Location) -> Location:
+    """Return the location of the workers that train, which with ``cluster.placement`` are a part of all."""
+    return replace(location, ranks=trainer_ranks(config, location.ranks))
+
+
+def rollout_location(config: Config, location: Location) -> Location:
+    """Return the location of the workers that generate."""
+    return replace(location, ranks=rollout_ranks(config, location.ranks))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +109,7 @@ class Role:
 
 def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> list[Role]:
     """Return the models of a run, in the order in which they are built."""
-    wanted = needs(config)
+    wanted, location = needs(config), training_location(config, location)
     made = [_role("actor", config, config.actor, shapes["actor"], location, optim=config.actor.optim)]
     if wanted.ref and not config.ref_is_actor:
         made.append(_role("ref", config, config.ref, shapes["ref"], location))
@@ -214,14 +225,15 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Loca
     always: Parts = {"fixed": GPU_FIXED_BYTES if location.is_gpu else CPU_FIXED_BYTES}
     for role in roles.values():
         always |= role.resident
-    if not location.is_gpu:  # engines do not sleep on CPU
+    shares = not config.cluster.placement  # whether engines are in the workers that train
+    if shares and not location.is_gpu:  # engines do not sleep on CPU
         always |= {"engine weights": engine.weights, "KV cache": engine.cache}
     tensor = engine.itemsize * shapes["actor"].largest_tensor
     whole = engine.itemsize * shapes["actor"].num_parameters
     buckets = 2.0 * min(config.rollout.sync_bucket_mib * MIB, whole)
     if not location.is_gpu:  # shared by the ranks and kept between stages
         always["buckets"] = buckets
-    stages = {"rollout": always | engine.parts}
+    stages = {"rollout": (always if shares else {"fixed": always["fixed"], "buckets": buckets}) | engine.parts}
     wanted = needs(config)
     if wanted.reward_model:
         stages["reward model"] = always | _forward(roles["reward model"])
@@ -233,7 +245,9 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Loca
         stages["values"] = always | _forward(roles["critic"])
         stages["update_critic"] = always | roles["critic"].update
     stages["update_actor"] = always | roles["actor"].update
-    stages["sync"] = always | roles["actor"].weights | {"engine weights": engine.weights, "buckets": buckets + tensor}
+    stages["sync"] = always | roles["actor"].weights | {"buckets": buckets + tensor}
+    if shares:
+        stages["sync"] |= {"engine weights": engine.weights}
     if not location.is_gpu:
         for parts in stages.values():
             parts["allocator"] = ALLOCATOR_SHARE * (sum(parts.values()) - CPU_FIXED_BYTES)

@@ -8,15 +8,18 @@ from collections.abc import Iterator, Mapping
 from verl_like.plan.advice import Advice, Change
 from verl_like.plan.devices import GIB
 from verl_like.plan.run_plan import RunPlan
+from verl_like.plan.split import Split
 
 
-def text(plan: RunPlan, advice: Advice) -> str:
+def text(plan: RunPlan, advice: Advice, better: Split | None = None) -> str:
     """Return the output of ``verl-like plan``.
 
     Args:
         advice: the advice for this plan.
+        better: a faster split of the workers, if there is one.
     """
-    return "\n".join([*_head(plan), "", *_stages(plan), "", *_rest(plan), "", *_conclusion(plan, advice)])
+    proposed = [f"faster: {better.override} ({_seconds(better.step_s)} s a step)"] if better is not None else []
+    return "\n".join([*_head(plan), "", *_stages(plan), "", *_rest(plan), *proposed, "", *_conclusion(plan, advice)])
 
 
 def _head(plan: RunPlan) -> Iterator[str]:
@@ -49,7 +52,7 @@ def _stages(plan: RunPlan) -> Iterator[str]:
 
 def _rest(plan: RunPlan) -> Iterator[str]:
     if is_timed(plan):
-        step_s = _seconds(sum(plan.seconds.values()))
+        step_s = _seconds(plan.step_s)
         yield f"a step: {step_s} s with responses of {plan.response_tokens:.0f} tokens (to a factor of two)"
     else:
         yield f"a step: unknown, because {plan.location.device.name} is not in the table of devices"

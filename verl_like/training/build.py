@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -14,6 +15,7 @@ from verl_like.backends.base import OnRunning
 from verl_like.backends.rollout import remove_leftovers
 from verl_like.config.schema import Config
 from verl_like.context import current
+from verl_like.controller import ray_calls
 from verl_like.controller.placement import Devices, Placement
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.disk import writing
@@ -21,6 +23,7 @@ from verl_like.reward.decoding import Decoder
 from verl_like.reward.pool import RewardPool
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.launch import EngineWorkers, LaunchedRun, Launcher, ended_by
+from verl_like.runs.scaling import wanted_workers
 from verl_like.telemetry.heartbeat import heartbeat_folder
 from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.record_limits import RecordLimits
@@ -104,6 +107,13 @@ class _EngineHosts:
     config: Config
     workers: EngineWorkers
 
+    @property
+    def num_free(self) -> int:
+        each = self.config.rollout.tensor_parallel_size
+        if self.hosts.where.kind == "cpu":
+            each *= self.hosts.where.threads_per_worker
+        return int(ray_calls.free_resources().get("GPU" if self.hosts.where.kind == "cuda" else "CPU", 0) // each)
+
     def start(self) -> WorkerGroup:
         group = self.workers.start()
         build_engine(self.hosts, self.config, group)
@@ -139,6 +149,7 @@ def generator(hosts: LaunchedRun, config: Config) -> Iterator[Generator]:
             config.rollout,
             on_running=ON_SYNC[config.rollout.on_sync],
             assigns_by_queue=assigns_by_queue,
+            wanted_workers=partial(wanted_workers, RunFolder(config).path),
         )
         with ended_by(pool.close):
             yield pool

@@ -75,6 +75,7 @@ class EnginePool:
         on_running: what a sync does with unfinished requests; REFUSE lets them finish first.
         assigns_by_queue: whether prompts wait until an engine has capacity; otherwise they are assigned round-robin at
             once, so that a run repeats.
+        wanted_workers: returns the number of workers that a user has asked for meanwhile, or None.
     """
 
     def __init__(
@@ -85,9 +86,10 @@ class EnginePool:
         *,
         on_running: OnRunning,
         assigns_by_queue: bool,
+        wanted_workers: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._members, self._trainer, self._rollout, self._on_running = members, trainer, rollout, on_running
-        self._assigns_by_queue = assigns_by_queue
+        self._assigns_by_queue, self._wanted_workers = assigns_by_queue, wanted_workers
         self._admissions: dict[int, Admission] = {}  # that are not complete, by number
         self._num_admitted, self._version = 0, -1
         self._events: dict[str, list[tuple[int, str, int]]] = {}
@@ -280,7 +282,8 @@ class EnginePool:
 
     def sync(self) -> SyncReport:
         """Send the actor's weights to the engines, as :meth:`RolloutGroup.sync` does, and to new ones, too."""
-        self._members.resize()
+        if (workers := self._wanted_workers()) is not None:
+            self._members.resize(workers // self._rollout.tensor_parallel_size)
         report: SyncReport | None = None
         while report is None:
             self._members.wait_for_one()

@@ -1,0 +1,186 @@
+"""Separate engines in the driver: who gets which prompts, what happens to those of a lost engine, and how waits end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verl_like.backends.base import OnRunning, Sampling
+from verl_like.config.schema import RolloutConfig
+from verl_like.context import replaced
+from verl_like.controller.errors import StageTimeout, WorkerError
+from verl_like.controller.remote_batch import Facts
+from verl_like.controller.wait import Meanwhile
+from verl_like.workers import engine_pool
+from verl_like.workers.engine_members import PooledEngine
+from verl_like.workers.engine_pool import Admission, EnginePool
+
+
+class Group:
+    """The workers of an engine: they record the calls they get."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.admitted: list[tuple[list[int], int]] = []  # (rows, version)
+
+    def start_in_background(self, method: Any, *args: Any) -> dict[Any, str]:
+        _, rows, _, _, _, version, _ = args
+        self.admitted.append((rows, version))
+        return {}
+
+
+class Streams:
+    """What an engine sends: the rows that a test lets arrive, or its failure."""
+
+    def __init__(self) -> None:
+        self.arriving: list[tuple[Facts, Any]] = []
+        self.error: Exception | None = None
+
+    def pairs(self, ready: Sequence[Any]) -> list[tuple[Facts, Any]]:
+        if self.error is not None:
+            raise self.error
+        found, self.arriving = self.arriving, []
+        return found
+
+
+class Members:
+    """Engines without processes; a lost one is not replaced."""
+
+    have_met = True
+
+    def __init__(self, count: int) -> None:
+        groups: list[Any] = [Group(f"engine {number}") for number in range(count)]
+        streams: list[Any] = [Streams() for _ in groups]
+        self.present = [
+            PooledEngine(group, stream, 0, has_weights=True) for group, stream in zip(groups, streams, strict=True)
+        ]
+        self.lost: list[str] = []
+
+    def lose(self, engine: PooledEngine, error: Exception) -> None:
+        self.present.remove(engine)
+        self.lost.append(f"{engine.name}: {error}")
+
+
+class Prompts:
+    """Prompts whose rows are sent as plain lists."""
+
+    def __init__(self, count: int) -> None:
+        self.facts = {"uid": np.array([f"prompt-{row}" for row in range(count)])}
+
+    def __len__(self) -> int:
+        return len(self.facts["uid"])
+
+    def partition(self, parts: Sequence[Any]) -> list[list[int]]:
+        return [rows.tolist() for rows in parts]
+
+
+@pytest.fixture
+def pool_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[EnginePool, Members]]]:
+    monkeypatch.setattr(engine_pool, "polled", lambda streams, *, timeout_s: {})
+
+    def made(count: int, *, timeout_s: float = 60.0, by_queue: bool = False, **rollout: Any) -> Any:
+        members: Any = Members(count)
+        trainer: Any = SimpleNamespace(timeout_s=timeout_s)
+        config = RolloutConfig(**rollout)
+        pool = EnginePool(members, trainer, config, on_running=OnRunning.KEEP, assigns_by_queue=by_queue)
+        return pool, members
+
+    with replaced(Meanwhile, Meanwhile()):
+        yield made
+
+
+def admitted(pool: EnginePool, count: int, *, n: int = 2) -> tuple[Admission, list[list[int]]]:
+    """Admit prompts; return the admission, and a list that receives the groups of each block that arrives."""
+    arrived: list[list[int]] = []
+    prompts: Any = Prompts(count)
+    admission = pool.admit(
+        prompts,
+        n=n,
+        sampling=Sampling(max_tokens=4),
+        step=1,
+        version=3,
+        first_sample=0,
+        arrived=lambda facts, block: arrived.append(np.unique(facts["group_id"]).tolist()),
+    )
+    return admission, arrived
+
+
+def finish(engine: PooledEngine, number: int, groups: list[int]) -> None:
+    """Let an engine send these groups of two samples."""
+    ids = np.repeat(groups, 2)
+    streams: Any = engine.streams
+    streams.arriving.append(
+        ({"group_id": ids, "admission": np.full(len(ids), number), "writer": np.zeros(len(ids))}, object())
+    )
+
+
+def rows_of(members: Members) -> list[list[list[int]]]:
+    groups: list[Any] = [engine.group for engine in members.present]
+    return [[rows for rows, _ in group.admitted] for group in groups]
+
+
+def test_prompts_are_assigned_in_turn_so_that_a_run_repeats(pool_of: Any) -> None:
+    pool, members = pool_of(2)
+    admitted(pool, 5)
+    assert rows_of(members) == [[[0, 2, 4]], [[1, 3]]]
+
+
+def test_a_queue_gives_prompts_to_engines_that_have_capacity(pool_of: Any) -> None:
+    pool, members = pool_of(2, by_queue=True, max_num_seqs=4)
+    admission, arrived = admitted(pool, 6)
+    assert rows_of(members) == [[[0, 2]], [[1, 3]]] and list(admission.waiting) == [4, 5]
+    finish(members.present[1], admission.number, [1, 3])
+    pool.pump()
+    assert rows_of(members) == [[[0, 2]], [[1, 3], [4, 5]]] and arrived == [[1, 3]]
+
+
+def test_an_admission_is_complete_once_all_groups_have_arrived(pool_of: Any) -> None:
+    pool, members = pool_of(1)
+    admission, arrived = admitted(pool, 3)
+    finish(members.present[0], admission.number, [2])
+    pool.pump()
+    assert not admission.is_complete
+    finish(members.present[0], admission.number, [0, 1])
+    pool.wait_until(lambda: admission.is_complete, [admission])
+    assert arrived == [[2], [0, 1]]
+
+
+def test_the_prompts_of_a_lost_engine_go_to_another_one_and_what_has_arrived_does_not(pool_of: Any) -> None:
+    pool, members = pool_of(2)
+    lost, left = members.present
+    admission, arrived = admitted(pool, 4)
+    finish(lost, admission.number, [0])
+    pool.pump()
+    lost.streams.error = WorkerError("engine 0 died")
+    pool.pump()
+    assert members.lost == ["engine 0: engine 0 died"]
+    group: Any = left.group
+    assert [rows for rows, _ in group.admitted] == [[1, 3], [2]] and arrived == [[0]]
+    finish(left, admission.number, [1, 2, 3])
+    pool.pump()
+    assert admission.is_complete
+
+
+def test_groups_that_never_arrive_end_the_wait_with_their_prompts_and_their_engine(pool_of: Any) -> None:
+    """SkyRL issue 1173: a run waited at 125 of 128 rows for 29 hours."""
+    pool, members = pool_of(1, timeout_s=0.2)
+    admission, _ = admitted(pool, 128)
+    finish(members.present[0], admission.number, list(range(125)))
+    with pytest.raises(StageTimeout, match=r"prompts prompt-125, prompt-126, prompt-127 \(admitted .* 3; engine 0\)"):
+        pool.wait_until(lambda: admission.is_complete, [admission])
+
+
+def test_what_arrives_while_the_driver_waits_for_something_else_is_taken(pool_of: Any) -> None:
+    from verl_like.context import current
+
+    pool, members = pool_of(1)
+    admission, arrived = admitted(pool, 1)
+    finish(members.present[0], admission.number, [0])
+    current(Meanwhile).run()
+    assert arrived == [[0]]
+    pool.close()
+    assert not current(Meanwhile).work
