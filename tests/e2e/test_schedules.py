@@ -271,25 +271,26 @@ def wait_for(condition: Callable[[], bool], log: Path, *, timeout_s: float = 120
 def test_a_sync_does_not_wait_for_the_longest_request(arithmetic: Path, tmp_path: Path, ray_cluster: None) -> None:
     """verl issue 4896: a sync took as long as the longest response."""
     words = arguments(arithmetic, tmp_path, *PLACED, *STALE, "trainer.schedule=async", "data.val_files=[]")
-    config = compose(None, [*words, "data.max_response_length=200"]).config
+    config = compose(None, [*words, "data.max_response_length=50"]).config
     tokenizer, arrived = load_tokenizer(config.model.tokenizer), list[dict[str, Any]]()
+    prompts = train_prompts(config, tokenizer)
     folder, roles = RunFolder(config), frozenset({"actor", "rollout"})
     with stack(config, tokenizer, folder, roles=roles, actor_updates=1, critic_updates=0) as built:
         engines = built.rollout
         assert isinstance(engines, EnginePool)
         version = engines.sync().version
         long = engines.admit(
-            put_prompts([train_prompts(config, tokenizer)[0]]),
-            n=1,
-            sampling=Sampling(max_tokens=200, ignore_eos=True),
+            put_prompts([prompts[number] for number in range(64)]),  # four times what runs at once
+            n=4,
+            sampling=Sampling(max_tokens=50, ignore_eos=True),
             step=1,
             version=version,
             first_sample=0,
             arrived=lambda facts, block: arrived.append(facts),
         )
         reports = [engines.sync() for _ in range(3)]
-        assert not long.is_complete and not arrived, "the syncs were over before the response"
+        assert not long.is_complete, "the syncs were over before the responses"
         engines.wait_until(lambda: long.is_complete, [long])
     assert all(report.pause_s < 2 for report in reports)
-    [facts] = arrived
-    assert facts["response_tokens"].tolist() == [200]
+    assert [set(facts["response_tokens"].tolist()) for facts in arrived] == [{50}] * len(arrived)
+    assert sum(len(facts["response_tokens"]) for facts in arrived) == 256
