@@ -38,6 +38,7 @@ class Case:
         hold_s: how long the driver waits after a fault from outside, in the middle of the run.
         has_agent: the episodes are those of an agent program, which talks to the gateway.
         repeats: every episode has the fault, until the run is continued.
+        schedule: ``trainer.schedule`` of a run with one trainer and one separate engine; empty for two hybrid workers.
     """
 
     process: str
@@ -51,11 +52,13 @@ class Case:
     hold_s: float = 0.0
     has_agent: bool = False
     repeats: bool = False
+    schedule: str = ""
 
     @property
     def name(self) -> str:
         """The case's unique name."""
         more = ("agent " if self.has_agent else "") + ("repeated " if self.repeats else "")
+        more += f"{self.schedule} " if self.schedule else ""
         return "-".join(f"{self.process} {self.stage} {more}{self.fault} {self.expected}".lower().split())
 
     @property
@@ -92,7 +95,44 @@ def _worker(stage: str, fault: str, process: str = WORKER) -> Case:
     return Case(process=process, stage=stage, fault=fault, expected=RESTARTED, names=names, changes=RESTARTS)
 
 
+ENGINE, TRAINER = "engine 0 rank 0", "worker rank 0"
+SCHEDULES = ("sync", "one_step_off", "async")
+STOPPED = "is stopped by a signal (SIGSTOP)"
+
+
+def _scheduled(schedule: str, process: str, stage: str, fault: str, expected: str, *names: str) -> Case:
+    """Return a case with one trainer and one engine; a lost engine changes the batches of another, and so last bits."""
+    changes = {
+        "cluster.placement": "{trainer: 1, rollout: 1}",
+        "cluster.workers_per_node": "0",
+        "trainer.schedule": schedule,
+        **(RESTARTS if expected == RESTARTED else {}),
+    }
+    return Case(
+        process=process,
+        stage=stage,
+        fault=fault,
+        expected=expected,
+        names=names,
+        changes=changes,
+        is_equal=False,
+        schedule=schedule,
+    )
+
+
+def _of_schedule(schedule: str) -> tuple[Case, ...]:
+    """Return the cases of the processes of a schedule: a dead engine is replaced, all else restarts the run."""
+    return (
+        _scheduled(schedule, ENGINE, "rollout", "die", ABSORBED, f"{ENGINE} died", "engine 0 is replaced"),
+        _scheduled(schedule, ENGINE, "sync", "die", ABSORBED, f"{ENGINE} died", "engine 0 is replaced"),
+        _scheduled(schedule, ENGINE, "rollout", "SIGSTOP", RESTARTED, f"{ENGINE} (pid", STOPPED),
+        _scheduled(schedule, TRAINER, "update_actor", "die", RESTARTED, f"{TRAINER} died"),
+        _scheduled(schedule, TRAINER, "update_actor", "SIGSTOP", RESTARTED, f"{TRAINER} (pid", STOPPED),
+    )
+
+
 CASES: tuple[Case, ...] = (
+    *(case for schedule in SCHEDULES for case in _of_schedule(schedule)),
     *(_worker(stage, fault) for stage in WORKER_STAGES for fault in ("raise", "hang", "die", "SIGSTOP")),
     *(_worker(stage, "allocate") for stage in ("rollout", "update_actor", "checkpoint")),
     *(_worker(stage, "hold") for stage in ("rollout", "update_actor")),

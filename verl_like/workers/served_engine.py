@@ -16,7 +16,7 @@ from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import Facts, RemoteRows
 from verl_like.protocol import DataProto
 from verl_like.telemetry.heartbeat import Heartbeat
-from verl_like.telemetry.ledger import Ledger, Visit
+from verl_like.telemetry.ledger import Ledger, Visit, stage
 from verl_like.workers.engine_ranks import EngineRanks
 from verl_like.workers.episodes import Episodes, EpisodesFactory, FinishedSample, single_turns
 from verl_like.workers.generator import check_version, record_usage
@@ -79,6 +79,10 @@ class ServedEngineRole:
         return report
 
     def _receive(self, on_running: OnRunning) -> SyncReport:
+        with stage("sync"):
+            return self._received(on_running)
+
+    def _received(self, on_running: OnRunning) -> SyncReport:
         transfer = self._transfer
         assert transfer is not None, "weights are received only after join_transfer"
         started, num_bytes, checksum = time.perf_counter(), 0, 0

@@ -18,6 +18,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
+from verl_like.telemetry.ledger import waiting
+
 ALIGNED_BYTES = 16  # of each tensor's start in a bucket, a multiple of every dtype's size
 MEET_TIMEOUT_S = 30.0
 MIN_TIMEOUT_S = 30.0  # of a bucket
@@ -65,6 +67,7 @@ class TransferGroup:
         store = dist.TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
         own = PrefixStore(f"transfer {meeting.number}", store)
         self._device, self._ready_s = device, timeout_s
+        self._others = "the trainer and the other engines" if rank else "the rollout engines"
         self._bytes_per_s = FIRST_BYTES_PER_S
         self._group: Any
         if device == "cuda":
@@ -75,8 +78,7 @@ class TransferGroup:
     def agree(self, *numbers: int) -> list[int]:
         """Return the sender's numbers; the others, which pass as many, may take long to be ready."""
         found = torch.tensor(numbers, dtype=torch.int64, device=self._device)
-        work, timeout_s = self._broadcast(found, self._ready_s), self._ready_s
-        work.wait(timedelta(seconds=timeout_s))
+        self._wait(self._broadcast(found, self._ready_s), self._ready_s)
         return found.tolist()
 
     def begin(self, values: Tensor) -> Sending:
@@ -88,10 +90,14 @@ class TransferGroup:
     def end(self, sending: Sending) -> Tensor:
         """Wait for a broadcast; return what it has delivered."""
         num_bytes = sending.values.nbytes
-        sending.work.wait(timedelta(seconds=sending.timeout_s))
+        self._wait(sending.work, sending.timeout_s)
         if num_bytes >= 2**20:
             self._bytes_per_s = num_bytes / max(time.monotonic() - sending.since, 1e-6)
         return sending.values
+
+    def _wait(self, work: Any, timeout_s: float) -> None:
+        with waiting("peer", self._others):
+            work.wait(timedelta(seconds=timeout_s))
 
     def _broadcast(self, values: Tensor, timeout_s: float) -> Any:
         options = dist.BroadcastOptions()
