@@ -294,3 +294,27 @@ def test_a_sync_does_not_wait_for_the_longest_request(arithmetic: Path, tmp_path
     assert all(report.pause_s < 2 for report in reports)
     assert [set(facts["response_tokens"].tolist()) for facts in arrived] == [{50}] * len(arrived)
     assert sum(len(facts["response_tokens"]) for facts in arrived) == 256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("cluster.placement={trainer: 2, rollout: 1}", "actor.fsdp.shard_size=all"), id="two-trainers"),
+        pytest.param(
+            ("cluster.placement={trainer: 1, rollout: 2}", "rollout.tensor_parallel_size=2"), id="tensor-parallel"
+        ),
+    ],
+)
+def test_weights_arrive_whatever_the_ranks_of_both_sides(
+    words: tuple[str, ...], arithmetic: Path, tmp_path: Path
+) -> None:
+    """In a process with its own Ray, which has a core for each of three workers."""
+    own = arguments(arithmetic, tmp_path, *PLACED, *words, "trainer.total_training_steps=3", "data.val_files=[]")
+    done = subprocess.run(
+        [sys.executable, "-m", "verl_like", "train", *own], check=False, timeout=240, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in (tmp_path / "default/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert all(line["rollout/log_prob_diff_max"] < 1e-4 and line["sync/checksum"] for line in lines)

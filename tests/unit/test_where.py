@@ -49,9 +49,9 @@ def gone(answers: Iterable[tuple[str, str]]) -> list[str]:
     ]
 
 
-def test_a_newcomer_has_24_questions_each_asked_once() -> None:
+def test_a_newcomer_has_at_least_24_questions_each_asked_once() -> None:
     questions = [row["question"] for row in rows()]
-    assert len(questions) == len(set(questions)) == 24
+    assert len(questions) == len(set(questions)) >= 24
 
 
 def test_every_answer_is_a_function_that_exists() -> None:
