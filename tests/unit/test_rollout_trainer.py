@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -11,6 +12,7 @@ from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.telemetry.ledger import Ledger, stage
 from verl_like.training import stages
+from verl_like.training.one_step_off import OneStepOffTrainer
 from verl_like.training.ppo import PPOTrainer
 from verl_like.training.step_state import StepState
 
@@ -83,3 +85,13 @@ def test_opening_a_step_takes_no_seconds_from_the_open_one(trainer: PPOTrainer) 
     metrics = trainer.close_step(first)
     assert metrics["time/rollout_s"] >= 0.02 and "time/validation_s" not in metrics
     assert "time/rollout_s" not in trainer.close_step(second), "the first step has had them"
+
+
+def test_a_step_cannot_continue_from_batches_of_which_some_prompts_were_learnt_from(trainer: PPOTrainer) -> None:
+    state = {"step": 4, "window": {"next": 3, "left": {"3": [1], "4": []}}}
+    with pytest.raises(ValueError, match=r"after 4 steps the prompts of batch 3 .* Set trainer\.schedule=async"):
+        trainer.load(state, Path("step_4"))
+    one_step_off = object.__new__(OneStepOffTrainer)
+    one_step_off.parts = trainer.parts
+    with pytest.raises(ValueError, match=r"of batch 3 only some prompts are left .* Set trainer\.schedule=async"):
+        one_step_off.load(state, Path("step_4"))

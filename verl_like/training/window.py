@@ -237,12 +237,11 @@ class Window:
     def taken(self, batch: RemoteBatch) -> list[list[int]]:
         """Return (draw, position, oldest version, newest version) of each group of a batch, in order of arrival."""
         facts = batch.facts
-        found = []
-        for group in self._arrivals:
-            rows = (facts["draw"] == group.draw) & (facts["group_id"] == self._numbers[group])
-            versions = facts["weight_version_min"][rows], facts["weight_version_max"][rows]
-            found.append([group.draw, group.position, int(versions[0].min()), int(versions[1].max())])
-        return found
+        starts = np.flatnonzero(np.diff(facts["group_id"], prepend=-1))  # rows are sorted by group
+        oldest = np.minimum.reduceat(facts["weight_version_min"], starts).tolist()
+        newest = np.maximum.reduceat(facts["weight_version_max"], starts).tolist()
+        numbers = [self._numbers[group] for group in self._arrivals]
+        return [[*group, oldest[i], newest[i]] for group, i in zip(self._arrivals, numbers, strict=True)]
 
     def _chosen(self, step: int) -> list[PromptGroup]:
         chosen: list[PromptGroup] | None = None
