@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 PLACED = ("cluster.placement={trainer: 1, rollout: 1}", "cluster.workers_per_node=0", "rollout.sync_checksum=true")
 STALE = ("actor.use_rollout_log_probs=true",)
-STEPS = 4
+STEPS, TEN = 4, "trainer.total_training_steps=10"
 
 
 def run(data: Path, out: Path, *overrides: str) -> Run:
@@ -51,13 +51,13 @@ def numbers(found: Run) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def placed(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Run:
     """Return the synchronous run with one trainer and one engine."""
-    return run(arithmetic, tmp_path_factory.mktemp("placed"), *PLACED)
+    return run(arithmetic, tmp_path_factory.mktemp("placed"), *PLACED, TEN)
 
 
 def test_an_engine_in_a_separate_worker_gives_the_numbers_of_a_shared_one(
     placed: Run, arithmetic: Path, tmp_path: Path
 ) -> None:
-    shared = run(arithmetic, tmp_path, "cluster.workers_per_node=1", "rollout.sync_checksum=true")
+    shared = run(arithmetic, tmp_path, "cluster.workers_per_node=1", "rollout.sync_checksum=true", TEN)
     assert numbers(placed) == numbers(shared)
     assert [metrics["sync/checksum"] for metrics in placed.metrics.values()] == [
         metrics["sync/checksum"] for metrics in shared.metrics.values()
@@ -68,8 +68,8 @@ def test_an_engine_in_a_separate_worker_gives_the_numbers_of_a_shared_one(
 def test_without_staleness_the_asynchronous_schedule_is_the_synchronous_one(
     placed: Run, arithmetic: Path, tmp_path: Path
 ) -> None:
-    found = run(arithmetic, tmp_path, *PLACED, "trainer.schedule=async", "trainer.max_staleness=0")
-    assert numbers(found) == numbers(placed)
+    found = run(arithmetic, tmp_path, *PLACED, TEN, "trainer.schedule=async", "trainer.max_staleness=0")
+    assert numbers(found) == numbers(placed) and len(numbers(found)) == 10
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class EngineMembers:
         node: the node of every engine, as in :class:`PooledEngine`.
         trainer: the workers that send the weights.
         ranks_per_engine: processes of each engine.
-        max_lost: engines that may be lost and replaced; one more ends the run.
+        max_lost: times that an engine may be lost and replaced; one more ends the run.
         start_timeout_s: deadline of a new engine.
     """
 
@@ -95,14 +95,18 @@ class EngineMembers:
             WorkerError: the error, if too many engines were lost or another one would fail the same way.
         """
         if engine in self.present:  # several calls may report its end
+            self._count_loss(error)
             self.present.remove(engine)
-            self._replace(engine.group, error)
+            self._replace(engine.group)
 
-    def _replace(self, group: WorkerGroup, error: Exception) -> None:
+    def _count_loss(self, error: Exception) -> None:
+        """Report the error; raise it if it ends the run."""
         self.num_lost += 1
         if isinstance(error, WorkerRefusal) or self.num_lost > self._max_lost:
             raise error
         log.warning("%s", error)
+
+    def _replace(self, group: WorkerGroup) -> None:
         log.warning(
             "%s is replaced (%d of at most %d); its prompts are generated again, and training continues",
             group.name,
@@ -133,8 +137,9 @@ class EngineMembers:
                     continue
                 group.wait_built(timeout_s=self._start_timeout_s)
             except WorkerError as error:
+                self._count_loss(error)
                 self._starting.remove(group)
-                self._replace(group, error)
+                self._replace(group)
                 continue
             self._starting.remove(group)
             self.present.append(PooledEngine(group, group.open_streams(ServedEngineRole.serve), self._node))
@@ -203,6 +208,12 @@ class EngineMembers:
         except WorkerError:
             if not failed:
                 raise
-        for engine, reason in failed:
+        # One that died is the cause, and counts; the others failed because they waited for it.
+        failed.sort(key=lambda each: " died" not in str(each[1]))
+        for engine, reason in failed[:1]:
             self.lose(engine, reason)
+        for engine, _ in failed[1:]:
+            if engine in self.present:
+                self.present.remove(engine)
+                self._replace(engine.group)
         return None if failed else (found, answers)
