@@ -93,8 +93,9 @@ class KeptWorkers:
 
     def give_back(self, group: WorkerGroup) -> None:
         """Replace ``WorkerGroup.shut_down``, which would end every process."""
-        for actor in group._actors:
-            actor.interrupt.remote()  # an engine with separate workers serves until its process ends
+        # A separate engine serves until its process ends. The interruption must arrive before `leave` clears it.
+        interrupting = [actor.interrupt.remote() for actor in group._actors]
+        ray.wait(interrupting, num_returns=len(interrupting), timeout=LEAVE_TIMEOUT_S)
         leaving = {actor.leave.remote(): actor for actor in group._actors}
         ray.wait(list(leaving), num_returns=len(leaving), timeout=LEAVE_TIMEOUT_S)
         for answer, actor in leaving.items():

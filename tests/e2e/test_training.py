@@ -140,7 +140,7 @@ def test_a_step_is_replayed_from_the_checkpoint_before_it_and_the_first_value_th
     planned = replay_plan(grpo.folder, 4)
     step, found = replay(planned)
     assert (planned.first, step, found.difference) == (3, 4, None)
-    assert (found.num_rows, found.num_columns) == (32, 13) and found.num_metrics > 30
+    assert (found.num_rows, found.num_columns) == (32, 14) and found.num_metrics > 30
     assert result_of(planned, step, found).startswith("step 4 equals its record bit for bit: 32 rows of 13 columns and")
 
     rows = grpo.folder / "capsules/step_3/rows_000000.npz"  # as if it had been other rewards

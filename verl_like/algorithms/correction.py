@@ -96,7 +96,7 @@ def _log_ratios(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor) 
 
 def is_on(config: CorrectionConfig) -> bool:
     """Return whether the configuration enables any correction."""
-    return config.level != "off" or config.rejection != "off" or config.veto_threshold > 0
+    return config.is_on
 
 
 def is_needed(config: CorrectionConfig, *, mean_gap: float) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from verl_like.algorithms.correction import is_on
 from verl_like.algorithms.policy_losses import policy_loss
 from verl_like.config.schema import Config
 from verl_like.config.schema.trainer import TrainerConfig
@@ -103,7 +102,7 @@ def schedule_warnings(config: Config) -> Iterator[str]:
             f"actor.policy_loss={name} does not clip the ratio, and trainer.schedule={trainer.schedule} learns from "
             "stale responses: a few tokens may dominate an update."
         )
-    if not config.actor.use_rollout_log_probs and not is_on(config.algorithm.rollout_correction):
+    if not config.actor.use_rollout_log_probs and not config.algorithm.rollout_correction.is_on:
         yield (
             f"trainer.schedule={trainer.schedule} learns from stale responses, but the loss compares the policy with "
             "itself before the update, not with the one that sampled. Set actor.use_rollout_log_probs=true, or "

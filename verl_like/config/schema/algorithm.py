@@ -59,6 +59,11 @@ class CorrectionConfig(Section):
         unit="nats",
     )
 
+    @property
+    def is_on(self) -> bool:
+        """Whether any correction is enabled."""
+        return self.level != "off" or self.rejection != "off" or self.veto_threshold > 0
+
 
 @dataclass(kw_only=True)
 class AlgorithmConfig(Section):
