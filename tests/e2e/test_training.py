@@ -141,7 +141,7 @@ def test_a_step_is_replayed_from_the_checkpoint_before_it_and_the_first_value_th
     step, found = replay(planned)
     assert (planned.first, step, found.difference) == (3, 4, None)
     assert (found.num_rows, found.num_columns) == (32, 14) and found.num_metrics > 30
-    assert result_of(planned, step, found).startswith("step 4 equals its record bit for bit: 32 rows of 13 columns and")
+    assert result_of(planned, step, found).startswith("step 4 equals its record bit for bit: 32 rows of 14 columns and")
 
     rows = grpo.folder / "capsules/step_3/rows_000000.npz"  # as if it had been other rewards
     table = read_rows(rows)
