@@ -165,6 +165,25 @@ def test_the_prompts_of_a_lost_engine_go_to_another_one_and_what_has_arrived_doe
     assert admission.is_complete
 
 
+def test_no_prompt_is_sent_while_weights_are_and_afterwards_with_the_new_version(pool_of: Any) -> None:
+    """An engine would take it after the weights, and refuse the version before them."""
+    pool, members = pool_of(1, by_queue=True, max_num_seqs=2)
+    [engine] = members.present
+    admission, _ = admitted(pool, 2)
+    finish(engine, admission.number, [0])
+
+    def synced() -> Any:
+        pool.pump()  # as the waits of a sync do
+        assert rows_of(members) == [[[0]]]
+        pool._version = 4
+        return "report"
+
+    pool._synced = synced
+    assert pool.sync() == "report"
+    group: Any = engine.group
+    assert group.admitted[1] == ([1], 4)
+
+
 def test_groups_that_never_arrive_end_the_wait_with_their_prompts_and_their_engine(pool_of: Any) -> None:
     """SkyRL issue 1173: a run waited at 125 of 128 rows for 29 hours."""
     pool, members = pool_of(1, timeout_s=0.2)

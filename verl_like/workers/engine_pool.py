@@ -93,7 +93,7 @@ class EnginePool:
         self._admissions: dict[int, Admission] = {}  # that are not complete, by number
         self._num_admitted, self._version = 0, -1
         self._events: dict[str, list[tuple[int, str, int]]] = {}
-        self._is_pumping = False
+        self._is_pumping = self._is_syncing = False
         current(Meanwhile).work.append(self.pump)
 
     def close(self) -> None:
@@ -151,7 +151,9 @@ class EnginePool:
         return admission
 
     def _assign(self) -> None:
-        """Give waiting prompts to the engines that have capacity for them."""
+        """Give waiting prompts to the engines that have capacity for them, if their weights are not just changing."""
+        if self._is_syncing:
+            return
         for admission in list(self._admissions.values()):  # others may arrive meanwhile
             ready = [engine for engine in self._members.present if engine.has_weights]
             if admission.waiting and ready:
@@ -282,6 +284,15 @@ class EnginePool:
 
     def sync(self) -> SyncReport:
         """Send the actor's weights to the engines, as :meth:`RolloutGroup.sync` does, and to new ones, too."""
+        self._is_syncing = True  # an engine takes prompts after the weights, and refuses those for older ones
+        try:
+            report = self._synced()
+        finally:
+            self._is_syncing = False
+        self._assign()
+        return report
+
+    def _synced(self) -> SyncReport:
         if (workers := self._wanted_workers()) is not None:
             self._members.resize(workers // self._rollout.tensor_parallel_size)
         report: SyncReport | None = None
@@ -293,7 +304,6 @@ class EnginePool:
         for engine in self._members.present:
             engine.has_weights = True
         self._version = report.version
-        self._assign()
         return report
 
     def _sent(self) -> SyncReport | None:
