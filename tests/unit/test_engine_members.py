@@ -69,6 +69,7 @@ def test_a_lost_engine_is_ended_and_another_takes_part_once_it_is_built() -> Non
     members = members_of(2, hosts)
     members.lose(members.present[0], WorkerError("engine 0 died"))
     assert (names(members), hosts.ended, members.have_met) == (["engine 1"], ["engine 0"], False)
+    assert len(hosts.started) == 1, "it starts at once, not at the next sync"
     members.wait_for_one()
     assert names(members) == ["engine 1"]
     hosts.started[0].has_been_built = True
@@ -103,6 +104,27 @@ def test_an_engine_that_fails_while_it_is_built_is_replaced_too() -> None:
     assert members.num_lost == 2 and hosts.ended == ["engine 0", "engine 10"] and len(hosts.started) == 2
 
 
+def test_without_free_resources_training_continues_and_the_engine_is_started_later() -> None:
+    hosts = Hosts()
+    members = members_of(2, hosts)
+    hosts.num_free = 0  # the node of the engine is gone, too
+    members.lose(members.present[0], WorkerError("engine 0 died"))
+    members.wait_for_one()
+    assert names(members) == ["engine 1"] and not hosts.started
+    hosts.num_free = 1
+    members.wait_for_one()
+    assert len(hosts.started) == 1
+
+
+def test_a_wait_without_free_resources_says_so_at_its_deadline() -> None:
+    hosts = Hosts()
+    members = members_of(1, hosts, start_timeout_s=0.1)
+    hosts.num_free = 0
+    members.lose(members.present[0], WorkerError("engine 0 died"))
+    with pytest.raises(StageTimeout, match="still waiting for free resources for an engine"):
+        members.wait_for_one()
+
+
 def test_the_wait_for_an_engine_has_a_deadline_and_names_those_that_start() -> None:
     members = members_of(1, Hosts(), start_timeout_s=0.1)
     members.lose(members.present[0], WorkerError("engine 0 died"))
@@ -132,6 +154,7 @@ def failing(error: Exception) -> Callable[[], list[Any]]:
 @pytest.mark.usefixtures("waits")
 def test_engines_that_fail_because_one_died_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
     hosts = Hosts()
+    hosts.num_free = 6
     members = members_of(6, hosts, max_lost=1)
     calls: Any = dict.fromkeys(members.present, WorkerError("the connection was closed by a peer"))
     calls[members.present[4]] = WorkerError("engine 4 died")
@@ -155,6 +178,7 @@ def test_another_number_of_engines_is_reached_as_far_as_the_cluster_has_capacity
     members.resize(1)
     assert names(members) == ["engine 0"] and hosts.ended == ["engine 1", "engine 2"]
     members.resize(9)
+    members.wait_for_one()
     assert len(hosts.started) == 2
     members.resize(2)
     assert hosts.ended == ["engine 1", "engine 2", "engine 11"], "the newest of those that start is ended first"

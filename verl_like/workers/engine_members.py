@@ -80,6 +80,7 @@ class EngineMembers:
         self._max_lost, self._start_timeout_s = max_lost, start_timeout_s
         self.present: list[PooledEngine] = []
         self._starting: list[WorkerGroup] = list(groups)
+        self._num_wanted = len(groups)
         self._met: list[PooledEngine] = []  # the engines of the last meeting
         self.num_lost = self._num_meetings = 0
 
@@ -114,14 +115,18 @@ class EngineMembers:
             self._max_lost,
         )
         self._hosts.end(group)
-        self._starting.append(self._hosts.start())
+        self._start_missing()
 
-    def resize(self, num_engines: int) -> None:
-        """Start or end engines so that this many exist; fewer if the cluster has no capacity for more."""
-        missing = num_engines - len(self.present) - len(self._starting)
+    def _start_missing(self) -> None:
+        """Start the engines that are missing, as far as the cluster has capacity; the rest when it has."""
+        missing = self._num_wanted - len(self.present) - len(self._starting)
         for _ in range(min(missing, self._hosts.num_free) if missing > 0 else 0):
             self._starting.append(self._hosts.start())
             log.info("%s is started", self._starting[-1].name)
+
+    def resize(self, num_engines: int) -> None:
+        """End engines so that at most this many exist; missing ones are started by :meth:`wait_for_one`."""
+        self._num_wanted = num_engines
         while self._starting and len(self.present) + len(self._starting) > num_engines:
             self._hosts.end(self._starting.pop())
         for engine in self.present[num_engines:]:
@@ -145,7 +150,7 @@ class EngineMembers:
             self.present.append(PooledEngine(group, group.open_streams(ServedEngineRole.serve), self._node))
 
     def wait_for_one(self) -> None:
-        """Let the engines that have been built take part, and return when there is at least one.
+        """Start missing engines, let those that have been built take part, and return when there is at least one.
 
         Raises:
             StageTimeout: none was built in time.
@@ -153,11 +158,13 @@ class EngineMembers:
         deadline = time.monotonic() + self._start_timeout_s
         watching = driver_waits("build", self._start_timeout_s).watching
         while True:
+            self._start_missing()
             self._admit_built()
             if self.present:
                 return
             if time.monotonic() >= deadline:
-                raise timed_out("build", self._start_timeout_s, [group.name for group in self._starting])
+                names = [group.name for group in self._starting] or ["free resources for an engine"]
+                raise timed_out("build", self._start_timeout_s, names)
             with watching(group.name for group in self._starting):
                 time.sleep(POLL_S)
 
