@@ -336,6 +336,7 @@ def stack(
         scorers(hosts, config, tokenizer, folder.samples) as starting,
     ):
         workers = build_workers(hosts, config, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates)
+        table, groups = table_of(roles, has_engines=hosts.engines is not None), {HYBRID: workers}
         with advantage_worker(config, run_id=hosts.run_id) as advantages:
             rewards = starting.ready(workers)
             if advantages is not None:
@@ -343,10 +344,10 @@ def stack(
             with generator(hosts, config) as rollout:
                 yield Stack(
                     devices=hosts.where,
-                    actor=ActorGroup(workers),
+                    actor=ActorGroup(table.find("actor", groups)),
                     rollout=rollout,
-                    critic=CriticGroup(workers) if "critic" in roles else None,
-                    ref=RefGroup(workers) if "ref" in roles else None,
+                    critic=CriticGroup(table.find("critic", groups)) if table.hosts("critic") else None,
+                    ref=RefGroup(table.find("ref", groups)) if table.hosts("ref") else None,
                     advantages=None if advantages is None else AdvantageGroup(advantages),
                     rewards=rewards,
                     processes=tuple(

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from verl_like.algorithms.roles import step_columns
-from verl_like.backends.base import Sampling
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.protocol import Array
 from verl_like.reward.scores import Scores
@@ -25,7 +24,7 @@ from verl_like.training.generation import greedy_sampling, put_prompts, train_sa
 from verl_like.training.parts import StepParts
 from verl_like.training.rewards import StepRewards
 from verl_like.training.step_state import StepState
-from verl_like.workers.engine_pool import Admission, Arrived
+from verl_like.workers.engine_pool import Admission, EnginePool
 
 
 class PromptGroup(NamedTuple):
@@ -112,43 +111,26 @@ def first_finished(found: InFlight, num_groups: int, step: int) -> list[PromptGr
         if len(urgent) < needed:
             return None
         chosen += urgent[:needed]
-        left = [group for group in left if group not in set(chosen)]
+        taken = set(chosen)
+        left = [group for group in left if group not in taken]
     if len(chosen) + len(left) < num_groups:
         return None
     assert len(chosen) <= num_groups, f"{len(chosen)} groups are due in step {step}, which learns from {num_groups}"
     return chosen + left[: num_groups - len(chosen)]
 
 
-class Engines(Protocol):
-    """Engines that generate while other things happen: :class:`verl_like.workers.engine_pool.EnginePool`."""
-
-    def columns_of(self, prompts: RemoteBatch, facts: Facts) -> frozenset[str]: ...
-
-    def admit(
-        self,
-        prompts: RemoteBatch,
-        *,
-        n: int,
-        sampling: Sampling,
-        step: int,
-        version: int,
-        first_sample: int,
-        arrived: Arrived,
-    ) -> Admission: ...
-
-    def wait_until(self, is_done: Callable[[], bool], admissions: Sequence[Admission]) -> None: ...
-
-
 class Window:
     """Draws prompts ahead, and hands over the groups that an update learns from.
 
     Args:
-        max_staleness: updates that a group may be behind when it is learnt from.
+        max_staleness: largest age of a group when it is learnt from, in updates.
         depth: draws in flight at most.
         choose: chooses the groups of an update.
     """
 
-    def __init__(self, parts: StepParts, engines: Engines, *, max_staleness: int, depth: int, choose: Choice) -> None:
+    def __init__(
+        self, parts: StepParts, engines: EnginePool, *, max_staleness: int, depth: int, choose: Choice
+    ) -> None:
         self._parts, self._engines, self._choose = parts, engines, choose
         self._max_staleness, self._num_draws = max_staleness, min(depth, max_staleness + 1)
         self._size = parts.config.data.train_batch_size
@@ -156,7 +138,6 @@ class Window:
         self._finished: list[PromptGroup] = []  # in the order of their arrival
         self._redrawn: dict[int, list[int]] = {}  # after a resume: positions of a draw that are still to be learnt from
         self._arrivals: list[PromptGroup] = []  # the groups taken last
-        self._numbers: dict[PromptGroup, int] = {}  # of these groups in their batch
         self._next = 1
 
     @property
@@ -223,7 +204,6 @@ class Window:
             self._draws[group.draw].left.discard(group.position)
         taken = set(chosen)
         self._arrivals = [group for group in self._finished if group in taken]
-        self._numbers = {group: number for number, group in enumerate(chosen)}
         self._finished = [group for group in self._finished if group not in taken]
         for number in [number for number, draw in self._draws.items() if not draw.left]:
             del self._draws[number]
@@ -240,8 +220,8 @@ class Window:
         starts = np.flatnonzero(np.diff(facts["group_id"], prepend=-1))  # rows are sorted by group
         oldest = np.minimum.reduceat(facts["weight_version_min"], starts).tolist()
         newest = np.maximum.reduceat(facts["weight_version_max"], starts).tolist()
-        numbers = [self._numbers[group] for group in self._arrivals]
-        return [[*group, oldest[i], newest[i]] for group, i in zip(self._arrivals, numbers, strict=True)]
+        numbers = {group: number for number, group in enumerate(sorted(self._arrivals))}
+        return [[*group, oldest[numbers[group]], newest[numbers[group]]] for group in self._arrivals]
 
     def _chosen(self, step: int) -> list[PromptGroup]:
         chosen: list[PromptGroup] | None = None

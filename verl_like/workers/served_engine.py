@@ -14,7 +14,7 @@ from verl_like.backends.sinks import EngineSink
 from verl_like.context import current
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import Facts, RemoteRows
-from verl_like.protocol import DataProto
+from verl_like.protocol import Array, DataProto
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import Ledger, Visit, stage
 from verl_like.workers.engine_ranks import EngineRanks
@@ -26,7 +26,7 @@ from verl_like.workers.messages import SyncReport
 from verl_like.workers.samples import OpenSamples, PromptSamples
 from verl_like.workers.setup import WorkerSetup
 from verl_like.workers.transfer import Meeting, Receiving, TransferGroup
-from verl_like.workers.weight_source import continued_checksum
+from verl_like.workers.weight_source import Counted
 
 WAITS = "wait/prompts"  # the stage of an engine without work
 
@@ -79,34 +79,23 @@ class ServedEngineRole:
         return report
 
     def _receive(self, on_running: OnRunning) -> SyncReport:
+        assert self._transfer is not None, "weights are received only after join_transfer"
+        started = time.perf_counter()
         with stage("sync"):
-            return self._received(on_running)
-
-    def _received(self, on_running: OnRunning) -> SyncReport:
-        transfer = self._transfer
-        assert transfer is not None, "weights are received only after join_transfer"
-        started, num_bytes, checksum = time.perf_counter(), 0, 0
-        receiving = Receiving(transfer, device=self._setup.device)
-
-        def counted() -> Iterator[tuple[str, Any]]:
-            nonlocal num_bytes, checksum
-            for name, tensor in receiving.weights():
-                num_bytes += tensor.nbytes
-                if self._setup.config.rollout.sync_checksum:
-                    checksum = continued_checksum(name, tensor, checksum)
-                yield name, tensor
-
-        sink = EngineSink(self._engine, on_running)
-        sink.begin(receiving.version)
-        sink.take(counted())
-        held = sink.finish()
+            receiving = Receiving(self._transfer, device=self._setup.device)
+            counted = Counted(receiving.weights(), has_checksum=self._setup.config.rollout.sync_checksum)
+            sink = EngineSink(self._engine, on_running)
+            sink.begin(receiving.version)
+            sink.take(counted)
+            held = sink.finish()
+        seconds = time.perf_counter() - started
         return SyncReport(
             version=held,
-            num_bytes=num_bytes,
-            seconds=time.perf_counter() - started,
-            pause_s=time.perf_counter() - started,
+            num_bytes=counted.num_bytes,
+            seconds=seconds,
+            pause_s=seconds,
             events=self._inbox.take_events(),
-            checksum=checksum if self._setup.config.rollout.sync_checksum else None,
+            checksum=counted.checksum,
         )
 
     @dispatch(Dispatch.BROADCAST)
@@ -185,7 +174,7 @@ class ServedEngineRole:
         for admission in list(self._open.values()):
             found = admission.blocks.due() if admission.num_unfinished else admission.blocks.rest()
             for part in found if self._ranks.is_first else ():
-                yield part if isinstance(part, DataProto) else {**part, **admission.facts(part)}
+                yield part if isinstance(part, DataProto) else part | {"admission": admission.fact(len(part["sample"]))}
             if not admission.num_unfinished:
                 self._end(admission)
 
@@ -218,9 +207,9 @@ class _Admission:
         self.num_unfinished -= 1
         self.blocks.add(sample)
 
-    def facts(self, found: Facts) -> Facts:
-        """Return the facts by which the driver knows to which admission rows belong."""
-        return {"admission": np.full(len(found["sample"]), self.number)}
+    def fact(self, num_rows: int) -> Array:
+        """Return the fact by which the driver knows to which admission rows belong."""
+        return np.full(num_rows, self.number)
 
 
 class _Activity:

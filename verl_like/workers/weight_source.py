@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -27,31 +27,43 @@ class WeightSource:
 
     def send(self, version: int) -> SyncReport:
         """Send the weights as ``version``; collective."""
-        started, gathers, num_bytes = time.perf_counter(), self._policy.num_gathers, 0
-        checksum = 0 if self._has_checksum else None
-
-        def counted() -> Iterator[tuple[str, torch.Tensor]]:
-            nonlocal num_bytes, checksum
-            for name, tensor in self._policy.named_adapter() if self._sends_adapter else self._policy.named_weights():
-                num_bytes += tensor.nbytes
-                if checksum is not None:
-                    checksum = continued_checksum(name, tensor, checksum)
-                yield name, tensor
-
+        started, gathers = time.perf_counter(), self._policy.num_gathers
+        weights = self._policy.named_adapter() if self._sends_adapter else self._policy.named_weights()
+        counted = Counted(weights, has_checksum=self._has_checksum)
         self._sink.begin(version)
-        self._sink.take(counted())
-        held = self._sink.finish()
+        self._sink.take(counted)
+        held, seconds = self._sink.finish(), time.perf_counter() - started
         return SyncReport(
             version=held,
-            num_bytes=num_bytes,
-            seconds=time.perf_counter() - started,
-            pause_s=time.perf_counter() - started,
+            num_bytes=counted.num_bytes,
+            seconds=seconds,
+            pause_s=seconds,
             collectives=self._policy.num_gathers - gathers,
-            checksum=checksum,
+            checksum=counted.checksum,
         )
 
 
-def continued_checksum(name: str, tensor: torch.Tensor, before: int) -> int:
+class Counted:
+    """Weights on their way through a sync, counted as they are taken; for one pass.
+
+    Attributes:
+        num_bytes: of the tensors so far.
+        checksum: CRC-32 of their names and bits, or None.
+    """
+
+    def __init__(self, weights: Iterable[tuple[str, torch.Tensor]], *, has_checksum: bool) -> None:
+        self._weights, self.num_bytes = weights, 0
+        self.checksum = 0 if has_checksum else None
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in self._weights:
+            self.num_bytes += tensor.nbytes
+            if self.checksum is not None:
+                self.checksum = _checksum(name, tensor, self.checksum)
+            yield name, tensor
+
+
+def _checksum(name: str, tensor: torch.Tensor, before: int) -> int:
     """Continue the CRC-32 ``before`` with the name and the bits of a tensor."""
     bits = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
     return zlib.crc32(bits.data, zlib.crc32(name.encode(), before))
