@@ -42,6 +42,7 @@ def test_the_presets_are_accepted_with_a_placement() -> None:
         (("trainer.max_staleness=2",), "trainer.schedule=sync learns from the newest weights alone"),
         (("trainer.pipeline_depth=2",), "leave trainer.pipeline_depth at 0"),
         (("rollout.on_sync=wait",), "no request runs at a sync"),
+        (("rollout.max_replacements=1",), "a lost engine is a lost trainer, too"),
         ((*ASYNC, "algorithm.filter_groups=true"), "which trainer.schedule=async does not do yet"),
         ((*ASYNC, "actor.policy_loss=gpg"), "actor.policy_loss=gpg has no ratio"),
         ((*ASYNC, "actor.policy_loss=reinforce"), "Set actor.policy_loss=ppo, or trainer.schedule=sync"),

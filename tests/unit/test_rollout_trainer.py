@@ -9,9 +9,11 @@ from unittest.mock import Mock
 import pytest
 
 from verl_like.config.schema import Config
+from verl_like.config.schema.trainer import TrainerConfig
 from verl_like.context import current
 from verl_like.telemetry.ledger import Ledger, stage
 from verl_like.training import stages
+from verl_like.training.async_trainer import AsyncTrainer
 from verl_like.training.one_step_off import OneStepOffTrainer
 from verl_like.training.ppo import PPOTrainer
 from verl_like.training.step_state import StepState
@@ -95,3 +97,11 @@ def test_a_step_cannot_continue_from_batches_of_which_some_prompts_were_learnt_f
     one_step_off.parts = trainer.parts
     with pytest.raises(ValueError, match=r"of batch 3 only some prompts are left .* Set trainer\.schedule=async"):
         one_step_off.load(state, Path("step_4"))
+
+
+def test_a_run_that_continues_cannot_follow_a_record_of_its_beginning() -> None:
+    trainer = object.__new__(AsyncTrainer)
+    trainer.parts = Mock(config=Config(trainer=TrainerConfig(replay_schedule="schedule.jsonl")))
+    trainer._start = 3
+    with pytest.raises(ValueError, match=r"this one continues after step 3\. Choose another trainer.experiment_name"):
+        trainer.start()

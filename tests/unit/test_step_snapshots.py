@@ -217,6 +217,13 @@ def test_what_is_no_run_of_train_is_refused(tmp_path: Path) -> None:
         replay_plan(run_folder(tmp_path / "run", first_line="# verl-like sft"), 1)
 
 
+def test_a_step_of_an_asynchronous_schedule_is_refused_and_the_repetition_of_the_run_is_named(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run")
+    (run / "config.yaml").write_text("# verl-like train\ntrainer: {schedule: async, total_training_steps: 9}\n")
+    with pytest.raises(ValueError, match=r"trainer\.schedule=async, .*trainer\.replay_schedule=.*run/schedule\.jsonl"):
+        replay_plan(run, 3)
+
+
 def test_a_replay_begins_at_the_newest_checkpoint_before_the_step_and_writes_elsewhere(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run")
     planned = replay_plan(run, 3)

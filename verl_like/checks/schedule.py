@@ -7,6 +7,7 @@ from pathlib import Path
 
 from verl_like.algorithms.policy_losses import policy_loss
 from verl_like.config.schema import Config
+from verl_like.config.schema.rollout import RolloutConfig
 from verl_like.config.schema.trainer import TrainerConfig
 
 SYNC = "sync"
@@ -33,6 +34,16 @@ def staleness_allows_the_schedule(config: Config) -> Iterator[str]:
             f"trainer.pipeline_depth is {trainer.pipeline_depth}, but trainer.max_staleness={trainer.max_staleness} "
             f"allows {trainer.max_staleness + 1} batches in flight. Raise trainer.max_staleness, or set "
             "trainer.pipeline_depth=0."
+        )
+
+
+def replacements_have_separate_engines(config: Config) -> Iterator[str]:
+    usual = RolloutConfig().max_replacements
+    if config.rollout.max_replacements != usual and not config.cluster.placement:
+        yield (
+            f"rollout.max_replacements is {config.rollout.max_replacements}, but cluster.placement is empty, so that "
+            "a lost engine is a lost trainer, too (trainer.max_restarts). Set cluster.placement={trainer: 1, rollout: "
+            f"1}}, or leave rollout.max_replacements at {usual}."
         )
 
 
@@ -113,6 +124,7 @@ def schedule_warnings(config: Config) -> Iterator[str]:
 SCHEDULE_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     engines_have_workers_of_their_own,
     staleness_allows_the_schedule,
+    replacements_have_separate_engines,
     options_of_a_schedule_have_it,
     a_repeated_schedule_can_be_followed,
     stale_batches_are_whole,

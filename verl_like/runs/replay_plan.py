@@ -45,6 +45,12 @@ def replay_plan(run: Path, step: int) -> ReplayPlan:
         raise ValueError(f"{run} is a run of supervised training, but replay repeats steps of verl-like train.")
     last = _last_step(run)
     trainer = composed.config.trainer
+    if trainer.schedule != "sync":
+        raise ValueError(
+            f"{run} has trainer.schedule={trainer.schedule}, whose steps depend on when responses arrived. Repeat "
+            f"the whole run: the same command with trainer.replay_schedule={run / 'schedule.jsonl'} and another "
+            "trainer.experiment_name."
+        )
     unfinished = last + 1 if last != trainer.total_training_steps else last
     if not 1 <= step <= unfinished:
         raise ValueError(f"--step is {step}, but {run} has finished {last} steps. Give 1 to {unfinished}.")

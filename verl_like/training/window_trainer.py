@@ -54,6 +54,11 @@ class WindowTrainer(RolloutTrainer):
 
     def start(self) -> None:
         if path := self.parts.config.trainer.replay_schedule:
+            if self._start:
+                raise ValueError(
+                    f"trainer.replay_schedule repeats a run from its beginning, but this one continues after step "
+                    f"{self._start}. Choose another trainer.experiment_name, or leave trainer.replay_schedule empty."
+                )
             records = read_schedule(Path(path).expanduser())
             self._recorded = {record.step: record for record in records}
             names = sorted({name for record in records for name in record.events})
