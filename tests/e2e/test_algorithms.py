@@ -119,7 +119,7 @@ SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool] | None]] 
 }
 
 
-@pytest.mark.parametrize(("overrides", "shows"), slow_but({"corrected-sequences"}, SHAPING.items()))
+@pytest.mark.parametrize(("overrides", "shows"), slow_but({"clipped-scaled-penalised"}, SHAPING.items()))
 def test_a_shaped_batch_trains(
     overrides: list[str], shows: Callable[[dict[str, float]], bool] | None, arithmetic: Path, tmp_path: Path
 ) -> None:

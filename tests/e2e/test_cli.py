@@ -93,6 +93,7 @@ def test_a_finished_run_started_again_says_so_and_starts_nothing(
     assert "a cluster is asked for" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_eval_of_a_checkpoint_gives_what_training_measured_and_touches_nothing_else(
     run: Run, arithmetic: Path, overrides: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

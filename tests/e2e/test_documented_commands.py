@@ -301,6 +301,8 @@ def run(text: str, checkout: Path, commands_here: CommandProcess) -> None:
             run(line, checkout, commands_here)
     elif name == "verl-like" or (name == "python" and words[0] == "-m" and ">" not in words):
         quick = ["rollout=hf"] if generates_elsewhere(words) else []
+        if any(word.startswith("cluster.placement=") for word in words):  # more than the one worker of `trained`
+            quick.append("cluster.workers_per_node=0")
         commands_here.run([name, *words, *quick], timeout_s=COMMAND_TIMEOUT_S)
     else:
         shell(text, checkout)

@@ -57,8 +57,7 @@ def trainer_of(data: Path, out: Path) -> Iterator[PPOTrainer]:
 
 def generated(trainer: PPOTrainer, state: StepState) -> RemoteBatch:
     batch = stages.rollout(trainer.parts, state)
-    stages.keep_position(trainer.parts, state)
-    return batch
+    return stages.keep_position(trainer.parts, state, batch)
 
 
 def learnt(trainer: PPOTrainer, state: StepState, batch: RemoteBatch) -> RemoteBatch:

@@ -75,7 +75,7 @@ def test_without_staleness_the_asynchronous_schedule_is_the_synchronous_one(
 @pytest.mark.parametrize(
     ("schedule", "on_sync"),
     slow_but(
-        {"async keep", "one_step_off wait"},
+        {"async keep"},
         [
             (f"{schedule} {on_sync}", (schedule, on_sync))
             for schedule in ("one_step_off", "async")
@@ -170,7 +170,7 @@ def test_prompts_in_flight_are_drawn_again_after_a_resume_and_no_others(
 @pytest.mark.parametrize(
     "words",
     slow_but(
-        {"several updates a step"},
+        {"transformers"},
         [
             ("several updates a step", (("actor.mini_batch_size=4", "actor.epochs=2"),)),
             ("a critic", (("algorithm=ppo", "algorithm.kl_coef=0.01", "actor.use_rollout_log_probs=false"),)),
@@ -194,6 +194,7 @@ def test_what_a_step_uses_works_on_the_asynchronous_schedule(
     assert any(metrics["actor/grad_norm"] > 0 for metrics in found.metrics.values())
 
 
+@pytest.mark.slow
 def test_a_recorded_schedule_repeats_bit_for_bit(arithmetic: Path, tmp_path: Path) -> None:
     words = (
         *PLACED,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -123,9 +121,13 @@ def test_a_samplers_state_is_taken_before_the_policy_learns(tmp_path: Path, monk
     loader = PromptLoader(dataset(write_rows(tmp_path / "x.jsonl")), data, seed=1)
     trainer = PPOTrainer(Mock(loader=loader, config=Config()))
     taken: list[str] = []
-    for name, found in vars(stages).items():
-        if inspect.isfunction(found) and found.__module__ == stages.__name__ and name != "keep_position":
-            monkeypatch.setattr(stages, name, partial(lambda name, *_: taken.append(name), name))
+
+    def recorded(stage: Callable[..., Any]) -> Callable[..., Any]:
+        return stage if stage is stages.keep_position else lambda *_: taken.append(stage.__name__)
+
+    for stage in (stages.rollout, stages.sleep):
+        monkeypatch.setattr(stages, stage.__name__, recorded(stage))
+    monkeypatch.setattr(stages, "LEARNING", [recorded(stage) for stage in stages.LEARNING])
     for _ in range(3):
         loader.next_batch()
     with pytest.raises(SamplerError, match="returned a NoneType as its state"):

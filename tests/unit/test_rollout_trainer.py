@@ -45,7 +45,7 @@ def drawn(trainer: PPOTrainer, step: int, num_prompts: int = 4) -> StepState:
     loader.num_drawn += num_prompts
     state.num_drawn = loader.num_drawn
     state.prompts.draw(num_prompts)
-    stages.keep_position(trainer.parts, state)
+    stages.keep_position(trainer.parts, state, Mock())
     state.metrics.add({"perf/tokens": 1.0})
     return state
 

@@ -213,7 +213,10 @@ class WorkerGroup:
         """
         of = remote_method(method, Dispatch.BROADCAST)
         given = _stage(of), of.role, of.name, *args
-        return self._begun([RankCall(rank, WorkerHost.call_in_background, given) for rank in range(self.world_size)])
+        calls = self._direct.calls(
+            [RankCall(rank, WorkerHost.call_in_background, given) for rank in range(self.world_size)]
+        )
+        return ray_calls.answers_of(calls, ray_calls.begun(calls))
 
     def start(self, method: Method, args_of_rank: Sequence[tuple[Any, ...] | None]) -> dict[BlockRef, str]:
         """Start a BROADCAST method with each rank's own arguments; skip a rank whose entry is None.

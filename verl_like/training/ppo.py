@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from verl_like.training import stages
-from verl_like.training.learning import learn
 from verl_like.training.rollout_trainer import RolloutTrainer
 from verl_like.training.step_metrics import Metrics
 
@@ -15,5 +14,6 @@ class PPOTrainer(RolloutTrainer):
         parts, state = self.parts, self.open_step(step)
         batch = stages.rollout(parts, state)
         stages.sleep(parts)
-        learn(parts, state, batch)
+        for take in stages.LEARNING:
+            batch = take(parts, state, batch)
         return self.close_step(state)

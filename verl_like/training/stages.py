@@ -1,7 +1,7 @@
 """The stages of a step as functions of (parts, state, batch); a trainer is a short list of them.
 
-A stage reads and adds columns and facts of the batch, records metrics and prompts in the state, and knows no other
-step.
+A stage reads and adds columns and facts of the batch, records metrics and prompts in the state, knows no other step,
+and returns the batch for the next stage.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def sleep(parts: StepParts) -> None:
         parts.rollout.sleep()
 
 
-def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Add the models' outputs for the responses: old and reference log-probs and values, if needed."""
     with stage("balance"):
         parts.balance.assign(batch)
@@ -116,6 +116,7 @@ def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> Non
     if parts.critic is not None:
         with stage("values"):
             parts.critic.add_values(batch, rows)
+    return batch
 
 
 def score(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
@@ -128,13 +129,14 @@ def score(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch
     return batch
 
 
-def keep_position(parts: StepParts, state: StepState) -> None:
+def keep_position(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Record the data loader's position after this step, before the policy learns and another step draws.
 
     Raises:
         SamplerError: a custom sampler returned no state. The policy is still that of the last closed step.
     """
     state.loader_state = parts.loader.state_dict()
+    return batch
 
 
 def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> RemoteBatch:
@@ -167,29 +169,31 @@ def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> R
     return batch
 
 
-def balance_update(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+def balance_update(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Assign the remaining rows to ranks, for the updates."""
     with stage("balance"):
         imbalance = parts.balance.assign(batch, skips_zeros=parts.config.actor.skip_zero_advantages)
         state.metrics.add({"balance/imbalance": imbalance})
+    return batch
 
 
-def update_critic(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+def update_critic(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Update the critic, if there is one."""
     if parts.critic is None:
-        return
+        return batch
     with stage("update_critic"):
         prompts = parts.config.critic.mini_batch_size
         shares = rank_rows(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
         state.metrics.add_mean(parts.critic.update(batch, shares.rows, shares.mini_batches))
         batch.drop({"values", "returns"})
+    return batch
 
 
-def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Update the actor, after the critic's warm-up."""
     config = parts.config
     if state.step <= config.critic.warmup_steps:
-        return
+        return batch
     with stage("update_actor"):
         prompts = config.actor.mini_batch_size
         shares = rank_rows(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
@@ -201,16 +205,18 @@ def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> None
         state.metrics.add_update(parts.actor.update(batch, shares.rows, shares.mini_batches, terms))
         skips_zeros = config.actor.skip_zero_advantages
         state.metrics.learnt_tokens = config.actor.epochs * num_tokens(batch, skips_zeros=skips_zeros)
+    return batch
 
 
-def record_trained(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+def record_trained(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Record the prompts that the updates were given; prompts without any advantage count as filtered."""
     if parts.critic is None and parts.config.actor.skip_zero_advantages:
         state.prompts.keep_in_flight(num_prompts(batch, batch.facts["has_advantage"]), "filtered")
     state.prompts.keep_in_flight(0, "trained")
+    return batch
 
 
-def sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
+def sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Send the new weights to the engines, and report the step's use of the store and of the processes."""
     with stage("sync"):
         parts.process_metrics.ask()
@@ -222,3 +228,18 @@ def sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> None:
     with stage("report"):
         state.metrics.add(parts.store.take(batch))
         state.metrics.add(parts.process_metrics.take(state.step))
+    return batch
+
+
+# The stages after the rollout, by which PPO, GRPO and their relatives learn from a batch on any schedule.
+LEARNING = (
+    add_log_probs,
+    score,
+    keep_position,
+    add_advantages,
+    balance_update,
+    update_critic,
+    update_actor,
+    record_trained,
+    sync,
+)

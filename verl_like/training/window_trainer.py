@@ -9,7 +9,7 @@ from typing import Any
 
 from verl_like.data.prompts import Prompt
 from verl_like.runs.schedule_record import StepRecord, read_schedule
-from verl_like.training.learning import learn
+from verl_like.training import stages
 from verl_like.training.parts import StepParts
 from verl_like.training.rollout_trainer import RolloutTrainer
 from verl_like.training.step_metrics import Metrics
@@ -71,8 +71,10 @@ class WindowTrainer(RolloutTrainer):
         parts, state = self.parts, self.open_step(step)
         self.window.fill(step=step, version=self.version)
         batch = self.window.take(state)
-        learn(parts, state, batch)
-        groups, events = self.window.taken(batch), self._engines.take_events()
+        groups = self.window.taken(batch)
+        for take in stages.LEARNING:
+            batch = take(parts, state, batch)
+        events = self._engines.take_events()
         parts.schedule.write(StepRecord(step=step, start=self._start, groups=groups, events=events))
         self.window.fill(step=step + 1, version=state.version)
         return self.close_step(state)
