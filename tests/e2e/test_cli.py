@@ -108,6 +108,7 @@ def test_eval_of_a_checkpoint_gives_what_training_measured_and_touches_nothing_e
     assert {name: data for name, data in contents(run.folder).items() if not name.startswith("eval/")} == before
 
 
+@pytest.mark.slow
 def test_generate_writes_every_response_of_the_newest_checkpoint(
     run: Run, arithmetic: Path, overrides: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

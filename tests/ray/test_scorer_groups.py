@@ -46,6 +46,8 @@ from verl_like.workers.reward_models.groups import (
 )
 from verl_like.workers.setup import WorkerSetup
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
@@ -272,7 +274,6 @@ def slow(group: WorkerGroup, *delays_s: float, timeout_s: float) -> SeparateScor
     return scoring
 
 
-@pytest.mark.slow
 def test_engines_work_side_by_side_and_a_deadline_or_a_death_is_reported_with_the_name(ray_cluster: None) -> None:
     group = WorkerGroup("judge", world_size=2, placement=None, env={"PYTHONPATH": str(ROOT)}, timeout_s=60)
     group.build("tests.ray.test_scorer_groups:build_slow", lambda rank: (), timeout_s=60)

@@ -58,12 +58,11 @@ def below(pid: int) -> list[psutil.Process]:
 @pytest.mark.processes
 def test_running_scorers_have_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret-8271")
-    before = set(below(os.getpid()))
     with scorer_process(task("code")) as scorer:
         ground_truth = {"inputs": [""], "outputs": ["3\n"]}
         assert statuses(scorer.score([sample("```python\nprint(3)\n```", ground_truth)])) == ["ok"]
-        found = [each for each in below(os.getpid()) if each not in before]
-        assert len(found) >= 5, "subreapers, scorers and a fork server"
+        found = below(os.getpid())
+        assert len(found) >= 5, "subreapers, scorers and a fork server, which an earlier test may have started"
         for process in found:
             # If it can be read at all: it belongs to root.
             with suppress(PermissionError):

@@ -25,7 +25,11 @@ def rows() -> list[re.Match[str]]:
 
 
 def functions_of(file: Path) -> list[str]:
-    return [name for name, _ in functions(ast.parse(file.read_text()))]
+    """Return the functions of a file, and its constants."""
+    tree = ast.parse(file.read_text())
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    constants = [target.id for target in targets if isinstance(target, ast.Name)]
+    return [*(name for name, _ in functions(tree)), *constants]
 
 
 def moved(function: str) -> list[str]:
