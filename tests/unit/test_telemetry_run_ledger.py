@@ -147,3 +147,23 @@ def test_what_workers_count_is_added_up_and_peaks_are_the_largest(tmp_path: Path
     found = RunLedger(tmp_path).add(1, [one, other])
     assert (found["tokens/values"], found["rollout/running_max"]) == (17, 6)
     assert reporter.take().counts == {}, "each step's are its own"
+
+
+def test_what_workers_with_a_pool_count_is_in_the_metrics_and_what_scorers_count_is_not(tmp_path: Path) -> None:
+    """The preemptions of separate engines were in no metric."""
+    trainer, engines, judge = (
+        report("worker rank 0", {"wait/peer": 1.0}),
+        [
+            replace(
+                report(f"engine {number} rank 0", {"wait/prompts": 2.0}),
+                counts={"rollout/preemptions": 3.0},
+                peaks={"rollout/running_max": float(number)},
+                peak_bytes=2**32,
+            )
+            for number in range(2)
+        ],
+        replace(report("judge rank 0", {}), counts={"rollout/preemptions": 50.0}),
+    )
+    metrics = RunLedger(tmp_path).add(1, [trainer, *engines, judge])
+    assert (metrics["rollout/preemptions"], metrics["rollout/running_max"], metrics["memory/peak_gib"]) == (6, 1, 4)
+    assert metrics["wait/peer_s"] == 1.0 and "wait/prompts_s" not in metrics, "the trainer's workers wait for peers"

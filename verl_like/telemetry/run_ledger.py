@@ -122,12 +122,17 @@ def _row(step: int, report: ProcessReport) -> dict[str, object]:
     }
 
 
+# What the names of workers with a pool of cluster.placement begin with.
+_WORKERS = ("worker ", "engine ", "ref ", "critic ")
+
+
 def _metrics(reports: Sequence[ProcessReport], planned_bytes: float) -> dict[str, float]:
-    workers = [report for report in reports if report.who.startswith("worker ")]
-    if not workers:
+    training = [report for report in reports if report.who.startswith("worker ")]
+    if not training:
         return {}
-    kinds = {stage for report in workers for stage in report.seconds if stage.startswith("wait/")}
-    metrics = {f"{kind}_s": sum(r.seconds.get(kind, 0.0) for r in workers) / len(workers) for kind in sorted(kinds)}
+    kinds = {stage for report in training for stage in report.seconds if stage.startswith("wait/")}
+    metrics = {f"{kind}_s": sum(r.seconds.get(kind, 0.0) for r in training) / len(training) for kind in sorted(kinds)}
+    workers = [report for report in reports if report.who.startswith(_WORKERS)]
     metrics |= {
         "memory/rss_gib": max(report.rss_bytes for report in workers) / GIB,
         "memory/peak_gib": max(report.peak_bytes for report in workers) / GIB,
