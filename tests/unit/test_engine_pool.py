@@ -68,8 +68,11 @@ class Members:
 class Prompts:
     """Prompts whose rows are sent as plain lists."""
 
-    def __init__(self, count: int) -> None:
-        self.facts = {"uid": np.array([f"prompt-{row}" for row in range(count)])}
+    def __init__(self, count: int, first_group: int = 0) -> None:
+        self.facts = {
+            "uid": np.array([f"prompt-{row}" for row in range(count)]),
+            "group_id": np.arange(count) + first_group,
+        }
 
     def __len__(self) -> int:
         return len(self.facts["uid"])
@@ -93,10 +96,10 @@ def pool_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Eng
         yield made
 
 
-def admitted(pool: EnginePool, count: int, *, n: int = 2) -> tuple[Admission, list[list[int]]]:
+def admitted(pool: EnginePool, count: int, *, n: int = 2, first_group: int = 0) -> tuple[Admission, list[list[int]]]:
     """Admit prompts; return the admission, and a list that receives the groups of each block that arrives."""
     arrived: list[list[int]] = []
-    prompts: Any = Prompts(count)
+    prompts: Any = Prompts(count, first_group)
     admission = pool.admit(
         prompts,
         n=n,
@@ -109,12 +112,13 @@ def admitted(pool: EnginePool, count: int, *, n: int = 2) -> tuple[Admission, li
     return admission, arrived
 
 
-def finish(engine: PooledEngine, number: int, groups: list[int]) -> None:
+def finish(engine: PooledEngine, number: int, groups: list[int], *, is_under_pressure: bool = False) -> None:
     """Let an engine send these groups of two samples."""
     ids = np.repeat(groups, 2)
     streams: Any = engine.streams
+    facts = {"admission": number, "writer": 0, "is_under_pressure": is_under_pressure}
     streams.arriving.append(
-        ({"group_id": ids, "admission": np.full(len(ids), number), "writer": np.zeros(len(ids))}, object())
+        ({"group_id": ids, **{name: np.full(len(ids), value) for name, value in facts.items()}}, object())
     )
 
 
@@ -136,6 +140,34 @@ def test_a_queue_gives_prompts_to_engines_that_have_capacity(pool_of: Any) -> No
     finish(members.present[1], admission.number, [1, 3])
     pool.pump()
     assert rows_of(members) == [[[0, 2]], [[1, 3], [4, 5]]] and arrived == [[1, 3]]
+
+
+def test_an_engine_whose_cache_is_too_small_gets_fewer_samples_until_it_idles(pool_of: Any) -> None:
+    pool, members = pool_of(1, by_queue=True, max_num_seqs=10)
+    [engine] = members.present
+    admission, _ = admitted(pool, 40)
+    rows = iter(range(40))
+
+    def arrive(count: int, *, is_under_pressure: bool) -> int:
+        """Finish groups; return the samples that run afterwards."""
+        finish(engine, admission.number, [next(rows) for _ in range(count)], is_under_pressure=is_under_pressure)
+        pool.pump()
+        return 2 * len(admission.at)
+
+    assert [arrive(1, is_under_pressure=True) for _ in range(3)] == [8, 8, 8]  # one loss, one decrease
+    assert [arrive(1, is_under_pressure=True) for _ in range(2)] == [8, 6]
+    assert [arrive(1, is_under_pressure=False) for _ in range(3)] == [6, 6, 8]
+    assert [arrive(2, is_under_pressure=False) for _ in range(4)] == [8, 10, 10, 10]  # max_num_seqs
+
+
+def test_prompts_that_are_drawn_again_have_the_groups_of_their_draw(pool_of: Any) -> None:
+    """After a resume, only some prompts of a draw are left, so a group's number is not its row."""
+    pool, members = pool_of(1)
+    admission, arrived = admitted(pool, 2, first_group=3)
+    finish(members.present[0], admission.number, [4])
+    finish(members.present[0], admission.number, [3])
+    pool.pump()
+    assert admission.is_complete and arrived == [[4], [3]]
 
 
 def test_an_admission_is_complete_once_all_groups_have_arrived(pool_of: Any) -> None:

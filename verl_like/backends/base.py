@@ -88,12 +88,18 @@ class EngineUsage:
 
     running: int = 0
     waiting: int = 0
+    starving: int = 0  # requests that waited after the newest step although the engine may run more
     preemptions: int = 0  # requests put back into the queue and computed anew
     cached_prompt_tokens: int = 0  # prompt tokens of finished requests that were found in the prefix cache
 
     def record(self, *, running: int, waiting: int) -> None:
         """Record the current numbers of running and waiting requests."""
         self.running, self.waiting = max(self.running, running), max(self.waiting, waiting)
+
+    @property
+    def is_under_pressure(self) -> bool:
+        """Whether the KV cache is too small for the requests that the engine has."""
+        return bool(self.preemptions or self.starving)
 
 
 class RolloutEngine(Protocol):

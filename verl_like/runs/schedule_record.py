@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from verl_like.disk import writing
 from verl_like.telemetry.trackers import drop_rows_after
+from verl_like.workers.messages import Event
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,14 +20,23 @@ class StepRecord:
     Args:
         start: the step after which this start of the run began; another one begins with each resume.
         groups: (draw, position, oldest version, newest version) of each group, in the order of their arrival.
-        events: by engine: (engine steps before it, "admit" or "sync", number of the admission), up to the sync that
-            ends the step.
+        events: by engine: (engine steps before it, "admit" or "sync", number of the admission, its rows), up to the
+            sync that ends the step.
     """
 
     step: int
     start: int
     groups: Sequence[Sequence[int]]
-    events: Mapping[str, Sequence[tuple[int, str, int]]]
+    events: Mapping[str, Sequence[Event]]
+
+
+def _record(line: dict[str, Any]) -> StepRecord:
+    """Return a line of the file."""
+    events = {
+        name: [Event(step, kind, number, tuple(rows)) for step, kind, number, rows in of_engine]
+        for name, of_engine in line.pop("events").items()
+    }
+    return StepRecord(**line, events=events)
 
 
 class ScheduleRecord:
@@ -51,8 +62,8 @@ def read_schedule(path: Path) -> list[StepRecord]:
         ValueError: it cannot be read, or its run was resumed.
     """
     try:
-        records = [StepRecord(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError, TypeError) as error:
+        records = [_record(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(
             f"trainer.replay_schedule={path} cannot be read: {error}. Give the schedule.jsonl of a run with "
             "trainer.schedule=async or one_step_off."

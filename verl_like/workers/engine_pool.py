@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -18,14 +18,30 @@ from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.controller.streams import Pair, polled
 from verl_like.controller.wait import MAX_NAMED, POLL_S, Meanwhile, driver_waits, still_pending, timed_out, wait
 from verl_like.controller.worker_group import WorkerGroup
+from verl_like.protocol import Array
 from verl_like.workers.actor import ActorRole
+from verl_like.workers.admission_limit import AdmissionLimit
 from verl_like.workers.engine_members import EngineMembers, PooledEngine
 from verl_like.workers.groups import columns_of, refuse_differing
-from verl_like.workers.inbox import Event
-from verl_like.workers.messages import SyncReport
+from verl_like.workers.messages import Event, SyncReport
 from verl_like.workers.served_engine import ServedEngineRole
 
 Arrived = Callable[[Facts, BlockRef], None]
+_OF_BLOCK = frozenset({"writer", "admission", "is_under_pressure"})  # facts of a block, which its rows do not keep
+
+
+@dataclass(frozen=True, slots=True)
+class _Assigned:
+    """Prompts that an engine gets together in a schedule to repeat.
+
+    Args:
+        number: of their admission.
+        num_syncs: syncs before.
+    """
+
+    number: int
+    num_syncs: int
+    rows: tuple[int, ...]
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -54,6 +70,11 @@ class Admission:
     def is_complete(self) -> bool:
         return not self.waiting and not self.at
 
+    def rows_of(self, groups: Array) -> list[int]:
+        """Return the rows of these groups, which ascend in the prompts."""
+        found: list[int] = np.searchsorted(self.prompts.facts["group_id"], np.unique(groups)).tolist()
+        return found
+
     @property
     def missing(self) -> str:
         """The prompts that have not arrived, for messages."""
@@ -73,8 +94,8 @@ class EnginePool:
         members: the engines.
         trainer: the workers that send the weights.
         on_running: what a sync does with unfinished requests; REFUSE lets them finish first.
-        assigns_by_queue: whether prompts wait until an engine has capacity; otherwise they are assigned round-robin at
-            once, so that a run repeats.
+        assigns_by_queue: whether prompts wait until an engine has capacity, which is ``rollout.max_num_seqs`` or what
+            its KV cache has shown to hold; otherwise they are assigned round-robin at once, so that a run repeats.
         wanted_workers: returns the number of workers that a user has asked for meanwhile, or None.
     """
 
@@ -91,8 +112,10 @@ class EnginePool:
         self._members, self._trainer, self._rollout, self._on_running = members, trainer, rollout, on_running
         self._assigns_by_queue, self._wanted_workers = assigns_by_queue, wanted_workers
         self._admissions: dict[int, Admission] = {}  # that are not complete, by number
-        self._num_admitted, self._version = 0, -1
-        self._events: dict[str, list[tuple[int, str, int]]] = {}
+        self._limits: dict[PooledEngine, AdmissionLimit] = defaultdict(lambda: AdmissionLimit(rollout.max_num_seqs))
+        self._num_admitted, self._num_syncs, self._version = 0, 0, -1
+        self._events: dict[str, list[Event]] = {}
+        self._planned: dict[str, deque[_Assigned]] = {}  # by engine, if a schedule is repeated
         self._is_pumping = self._is_syncing = False
         current(Meanwhile).work.append(self.pump)
 
@@ -157,27 +180,43 @@ class EnginePool:
         for admission in list(self._admissions.values()):  # others may arrive meanwhile
             ready = [engine for engine in self._members.present if engine.has_weights]
             if admission.waiting and ready:
-                for engine, rows in self._shares(admission, ready).items():
+                for engine, rows in self._shares(admission, ready):
                     self._send(admission, engine, rows)
 
-    def _shares(self, admission: Admission, engines: Sequence[PooledEngine]) -> dict[PooledEngine, list[int]]:
-        """Take rows of waiting prompts for each of these engines."""
+    def _shares(self, admission: Admission, engines: Sequence[PooledEngine]) -> list[tuple[PooledEngine, list[int]]]:
+        """Take rows of waiting prompts for these engines."""
+        if any(self._planned.values()):
+            return self._planned_shares(admission, engines)
         shares: dict[PooledEngine, list[int]] = {engine: [] for engine in engines}
         if not self._assigns_by_queue:
             for position, row in enumerate(admission.waiting):
                 shares[engines[position % len(engines)]].append(row)
             admission.waiting.clear()
-            return shares
+            return list(shares.items())
         num_running = dict.fromkeys(self._members.present, 0)  # samples
         for each in self._admissions.values():
             for engine in each.at.values():
                 num_running[engine] += each.n
         while admission.waiting:
-            engine = min(engines, key=num_running.__getitem__)
-            if num_running[engine] and num_running[engine] + admission.n > self._rollout.max_num_seqs:
+            engine = min(engines, key=lambda each: num_running[each] - self._limits[each].samples)
+            if num_running[engine] and num_running[engine] + admission.n > self._limits[engine].samples:
                 break
             num_running[engine] += admission.n
             shares[engine].append(admission.waiting.popleft())
+        return list(shares.items())
+
+    def _planned_shares(
+        self, admission: Admission, engines: Sequence[PooledEngine]
+    ) -> list[tuple[PooledEngine, list[int]]]:
+        """Take what the schedule to repeat assigns to these engines before the next sync."""
+        shares = []
+        for engine in engines:
+            planned = self._planned[engine.name]
+            while planned and (planned[0].number, planned[0].num_syncs) == (admission.number, self._num_syncs):
+                rows = list(planned.popleft().rows)
+                for row in rows:
+                    admission.waiting.remove(row)
+                shares.append((engine, rows))
         return shares
 
     def _send(self, admission: Admission, engine: PooledEngine, rows: list[int]) -> None:
@@ -231,19 +270,23 @@ class EnginePool:
 
     def _take(self, engine: PooledEngine, facts: Facts, block: BlockRef) -> None:
         admission = self._admissions[int(facts["admission"][0])]
-        for row in np.unique(facts["group_id"]).tolist():
+        rows = admission.rows_of(facts["group_id"])
+        for row in rows:
             del admission.at[row]
         if admission.is_complete:
             del self._admissions[admission.number]
-        own = {name: fact for name, fact in facts.items() if name not in ("writer", "admission")}
+        self._limits[engine].learn(
+            len(rows) * admission.n, is_under_pressure=bool(facts["is_under_pressure"][0]), step=admission.n
+        )
+        own = {name: fact for name, fact in facts.items() if name not in _OF_BLOCK}
         admission.arrived(own | {"node": np.full(len(facts["writer"]), engine.node)}, block)
 
-    def take_events(self) -> dict[str, list[tuple[int, str, int]]]:
+    def take_events(self) -> dict[str, list[Event]]:
         """Return what each engine has taken between two syncs, since the last call, and before which of its steps."""
         found, self._events = self._events, {}
         return found
 
-    def follow(self, events: Mapping[str, Sequence[tuple[int, str, int]]]) -> None:
+    def follow(self, events: Mapping[str, Sequence[Event]]) -> None:
         """Let each engine take prompts and weights at the same steps as in a recorded run; called before any sync.
 
         Raises:
@@ -257,9 +300,9 @@ class EnginePool:
                 "engine was lost cannot be repeated; otherwise set cluster.placement as in the recorded run."
             )
         for name, engine in engines.items():
-            planned = [Event(*event) for event in events[name]]
+            self._planned[name] = deque(_assigned(events[name]))
             wait(
-                engine.group.start_in_background(ServedEngineRole.follow, planned),
+                engine.group.start_in_background(ServedEngineRole.follow, list(events[name])),
                 stage="build",
                 timeout_s=self._trainer.timeout_s,
             )
@@ -304,6 +347,7 @@ class EnginePool:
         for engine in self._members.present:
             engine.has_weights = True
         self._version = report.version
+        self._num_syncs += 1
         return report
 
     def _sent(self) -> SyncReport | None:
@@ -323,11 +367,13 @@ class EnginePool:
         refuse_differing([*of_trainer, *of_engines])
         for engine, report in zip(receiving, of_engines[:: self._rollout.tensor_parallel_size], strict=True):
             self._events.setdefault(engine.name, []).extend(report.events)
+        limits = [self._limits[engine].samples for engine in receiving]
         return replace(
             of_trainer[0],
             version=min(report.version for report in of_engines),
             seconds=max(report.seconds for report in (*of_trainer, *of_engines)),
             pause_s=max(report.pause_s for report in of_engines),
+            admission_limit=min(limits) if self._assigns_by_queue else None,
         )
 
     def request_reports(self) -> dict[BlockRef, str]:
@@ -342,3 +388,13 @@ class EnginePool:
 
     def sleep(self) -> None:
         """Do nothing: no other process uses the engines' accelerators."""
+
+
+def _assigned(events: Sequence[Event]) -> Iterator[_Assigned]:
+    """Yield what an engine gets according to its events."""
+    num_syncs = 0
+    for event in events:
+        if event.kind == "sync":
+            num_syncs += 1
+        else:
+            yield _Assigned(event.number, num_syncs, event.rows)

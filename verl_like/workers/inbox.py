@@ -8,28 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from verl_like.context import current
 from verl_like.controller.errors import Interrupt, StageTimeout, WorkerRefusal
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.workers.engine_ranks import EngineRanks
+from verl_like.workers.messages import Event
 
 IDLE_S = 0.5  # longest wait for a message; the ranks of an engine agree at least as often
-
-
-class Event(NamedTuple):
-    """A message that changes what an engine computes, and the step of the engine before which it was taken.
-
-    Args:
-        step: engine steps before it.
-        kind: "admit" or "sync".
-        number: of the admission, or 0.
-    """
-
-    step: int
-    kind: str
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +25,19 @@ class Message:
 
     Args:
         work: its result, or its error, is the answer.
-        kind, number: of its :class:`Event`; empty if it does not change what the engine computes.
+        kind, number, rows: of its :class:`Event`; empty if it does not change what the engine computes.
         waits: whether it waits until the engine has finished everything that came before it.
     """
 
     work: Callable[[], Any]
     kind: str = ""
     number: int = 0
+    rows: tuple[int, ...] = ()
     waits: bool = False
     answer: Future[Any] = field(default_factory=Future)
+
+    def event(self, step: int) -> Event:
+        return Event(step, self.kind, self.number, self.rows)
 
 
 class Inbox:
@@ -116,12 +107,12 @@ class Inbox:
             if message.kind and self._planned[0].step > step and not is_idle:
                 return False
             if message.kind:
-                planned, found = self._planned.popleft(), Event(step, message.kind, message.number)
+                planned, found = self._planned.popleft(), message.event(step)
                 if planned != found:
                     raise WorkerRefusal(
-                        f"the schedule to repeat names {planned.kind} {planned.number} before the engine's step "
-                        f"{planned.step}, but {found.kind} {found.number} came before step {found.step}. Repeat it "
-                        "with the command, the data and the versions of the recorded run."
+                        f"the schedule to repeat names {planned.text} before the engine's step {planned.step}, but "
+                        f"{found.text} came before step {found.step}. Repeat it with the command, the data and the "
+                        "versions of the recorded run."
                     )
                 is_idle = False  # until the engine says so again
             self._take(step)
@@ -142,7 +133,7 @@ class Inbox:
             message = self._messages.popleft()
         self._num_taken += 1
         if message.kind:
-            self._events.append(Event(step, message.kind, message.number))
+            self._events.append(message.event(step))
         try:
             message.answer.set_result(message.work())
         except BaseException as error:

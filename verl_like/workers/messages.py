@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -95,6 +96,27 @@ class UpdateTerms:
     mean_weight: float | None = None
 
 
+class Event(NamedTuple):
+    """What a separate engine took that changes what it computes, and before which of its steps.
+
+    Args:
+        step: engine steps before it.
+        kind: "admit" or "sync".
+        number: of the admission, or 0.
+        rows: of the admission's prompts.
+    """
+
+    step: int
+    kind: str
+    number: int
+    rows: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The event in messages."""
+        return f"{self.kind} {self.number}" + (f" of {len(self.rows)} prompts" if self.rows else "")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncReport:
     """Report on a transfer of weights from the actor into engines.
@@ -106,6 +128,7 @@ class SyncReport:
         pause_s: longest time for which an engine did not step.
         collectives: number of gathers; 0 if ranks have replicas.
         checksum: CRC-32 of all names and weights in sequence, if ``rollout.sync_checksum`` is set.
+        admission_limit: samples that an engine is given at once, the lowest of all engines, if it varies.
         events: what a separate engine has taken since the last sync, and before which of its steps.
     """
 
@@ -115,7 +138,8 @@ class SyncReport:
     pause_s: float
     collectives: int = 0
     checksum: int | None = None
-    events: Sequence[tuple[int, str, int]] = ()
+    admission_limit: int | None = None
+    events: Sequence[Event] = ()
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -126,4 +150,5 @@ class SyncReport:
             "sync/gib_per_s": self.num_bytes / 2**30 / self.seconds,
             "sync/collectives": float(self.collectives),
             **({} if self.checksum is None else {"sync/checksum": float(self.checksum)}),
+            **({} if self.admission_limit is None else {"rollout/admission_limit": float(self.admission_limit)}),
         }

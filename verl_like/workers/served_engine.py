@@ -14,15 +14,15 @@ from verl_like.backends.sinks import EngineSink
 from verl_like.context import current
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import Facts, RemoteRows
-from verl_like.protocol import Array, DataProto
+from verl_like.protocol import DataProto
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import Ledger, Visit, stage
 from verl_like.workers.engine_ranks import EngineRanks
 from verl_like.workers.episodes import Episodes, EpisodesFactory, FinishedSample, single_turns
 from verl_like.workers.generator import check_version, record_usage
 from verl_like.workers.group_blocks import OPTIONAL_COLUMNS, PROMPT_COLUMNS, GroupBlocks
-from verl_like.workers.inbox import Event, Inbox, Message
-from verl_like.workers.messages import SyncReport
+from verl_like.workers.inbox import Inbox, Message
+from verl_like.workers.messages import Event, SyncReport
 from verl_like.workers.samples import OpenSamples, PromptSamples
 from verl_like.workers.setup import WorkerSetup
 from verl_like.workers.transfer import Meeting, Receiving, TransferGroup
@@ -125,6 +125,7 @@ class ServedEngineRole:
                 ),
                 kind="admit",
                 number=number,
+                rows=tuple(rows.rows.tolist()),
             )
         )
 
@@ -174,18 +175,30 @@ class ServedEngineRole:
         for admission in list(self._open.values()):
             found = admission.blocks.due() if admission.num_unfinished else admission.blocks.rest()
             for part in found if self._ranks.is_first else ():
-                yield part if isinstance(part, DataProto) else part | {"admission": admission.fact(len(part["sample"]))}
+                if isinstance(part, DataProto):
+                    yield part
+                    continue
+                usage = self._take_usage(is_counted=admission.samples.step >= 0)  # negative in validation
+                num_rows = len(part["sample"])
+                yield part | {
+                    "admission": np.full(num_rows, admission.number),
+                    "is_under_pressure": np.full(num_rows, usage.is_under_pressure),
+                }
             if not admission.num_unfinished:
                 self._end(admission)
+
+    def _take_usage(self, *, is_counted: bool) -> EngineUsage:
+        """Return the engine's usage since the last call, and add it to the metrics."""
+        usage, self._engine.usage = self._engine.usage, EngineUsage()
+        if is_counted:
+            record_usage(usage)
+        return usage
 
     def _end(self, admission: _Admission) -> None:
         del self._open[admission.id]
         for row in admission.samples.rows:
             del self._of_row[row]
         self._samples.remove(admission.samples)
-        if self._ranks.is_first and admission.samples.step >= 0:  # negative in validation
-            record_usage(self._engine.usage)
-            self._engine.usage = EngineUsage()
 
 
 class _Admission:
@@ -206,10 +219,6 @@ class _Admission:
     def add(self, sample: FinishedSample) -> None:
         self.num_unfinished -= 1
         self.blocks.add(sample)
-
-    def fact(self, num_rows: int) -> Array:
-        """Return the fact by which the driver knows to which admission rows belong."""
-        return np.full(num_rows, self.number)
 
 
 class _Activity:

@@ -134,6 +134,7 @@ class VllmEngine(SyncedEngine):
         """
         running, still_waiting = internals.queues(self._engine)
         self.usage.record(running=running + num_finished, waiting=still_waiting)
+        self.usage.starving = still_waiting if running < self._max_num_seqs else 0
         self.usage.preemptions += max(still_waiting - waiting, 0)
 
     def has_unfinished(self) -> bool:

@@ -29,6 +29,12 @@ ROLLOUT: tuple[Metric, ...] = (
         "report",
     ),
     Metric(
+        "rollout/admission_limit",
+        "samples",
+        "Samples that a separate engine is given at once, the lowest of all engines; with rollout.dealing=queue.",
+        "sync",
+    ),
+    Metric(
         "rollout/weight_version",
         "version",
         "Version of the oldest weights that any of the step's tokens were sampled from.",

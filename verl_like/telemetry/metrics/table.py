@@ -33,6 +33,7 @@ OF_THE_MACHINE = (
     "rollout/running_max",
     "rollout/waiting_max",
     "rollout/preemptions",
+    "rollout/admission_limit",
     "rollout/cached_prompt_tokens",
     "tokens/",  # excludes processes that did not answer in time
     "reward/seconds",
