@@ -255,6 +255,7 @@ def idle_trainer(
     node_of_rank = [node for node, ranks in enumerate(devices.nodes) for _ in ranks]
     stack = Stack(
         devices=devices,
+        separate={},
         actor=ActorGroup(workers),
         rollout=RolloutGroup(workers, config.rollout, node_of_rank=node_of_rank),
         critic=CriticGroup(workers),

@@ -30,7 +30,8 @@ from verl_like.workers.engine_pool import EnginePool
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-PLACED = ("cluster.placement={trainer: 1, rollout: 1}", "cluster.workers_per_node=0", "rollout.sync_checksum=true")
+ALL = "cluster.workers_per_node=0"  # the sum of the pools
+PLACED = ("cluster.placement={trainer: 1, rollout: 1}", ALL, "rollout.sync_checksum=true")
 STALE = ("actor.use_rollout_log_probs=true",)
 STEPS, TEN = 4, "trainer.total_training_steps=10"
 
@@ -63,6 +64,29 @@ def test_an_engine_in_a_separate_worker_gives_the_numbers_of_a_shared_one(
         metrics["sync/checksum"] for metrics in shared.metrics.values()
     ]
     assert all(metrics["rollout/log_prob_diff_max"] < 1e-4 for metrics in placed.metrics.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["critic", "ref"])
+def test_a_model_in_separate_workers_gives_the_numbers_of_a_shared_one(
+    pool: str, arithmetic: Path, tmp_path: Path
+) -> None:
+    words = (
+        "algorithm=ppo",
+        "algorithm.kl_coef=0.01",
+        "critic.epochs=2",
+        "trainer.save_freq=2",
+        "rollout=hf",
+        "cluster.threads_per_worker=1",
+    )
+    shared = run(arithmetic, tmp_path / "shared", *words, "cluster.workers_per_node=1")
+    separate = run(arithmetic, tmp_path / "separate", *words, f"cluster.placement={{trainer: 1, {pool}: 1}}", ALL)
+    assert numbers(separate) == numbers(shared) and len(numbers(shared)) == STEPS
+    checkpoint = separate.folder / "checkpoints/step_2"
+    resumed = run(
+        arithmetic, tmp_path / "resumed", *words, f"trainer.resume={checkpoint}", "cluster.workers_per_node=1"
+    )
+    assert numbers(resumed) == numbers(shared)[2:]
 
 
 def test_without_staleness_the_asynchronous_schedule_is_the_synchronous_one(
@@ -195,8 +219,11 @@ def test_what_a_step_uses_works_on_the_asynchronous_schedule(
 
 
 @pytest.mark.slow
-def test_a_recorded_schedule_repeats_bit_for_bit(arithmetic: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dealing", ["ahead", "queue"])
+def test_a_recorded_schedule_repeats_bit_for_bit(dealing: str, arithmetic: Path, tmp_path: Path) -> None:
     words = (
+        f"rollout.dealing={dealing}",
+        "rollout.max_num_seqs=12",
         *PLACED,
         *STALE,
         "trainer.schedule=async",
@@ -213,6 +240,24 @@ def test_a_recorded_schedule_repeats_bit_for_bit(arithmetic: Path, tmp_path: Pat
     second = run(arithmetic, tmp_path / "second", *words, f"trainer.replay_schedule={record}")
     assert exact(second) == exact(first)
     assert [json.loads(line) for line in (second.folder / "schedule.jsonl").read_text().splitlines()] == lines
+
+
+@pytest.mark.slow
+def test_an_engine_with_a_small_cache_gets_fewer_prompts_at_once(arithmetic: Path, tmp_path: Path) -> None:
+    words = (
+        *PLACED,
+        *STALE,
+        "trainer.schedule=async",
+        "rollout.dealing=queue",
+        "rollout.max_num_seqs=64",
+        "data.max_response_length=48",
+        "rollout.engine_kwargs={num_gpu_blocks_override: 12, block_size: 32}",
+    )
+    found = run(arithmetic, tmp_path, *words, "trainer.total_training_steps=6")
+    steps = list(found.metrics.values())
+    assert sum(metrics["rollout/preemptions"] for metrics in steps) > 0, "the cache holds twelve blocks of 32 tokens"
+    assert steps[-1]["rollout/admission_limit"] <= 0.7 * 64
+    assert steps[-1]["rollout/waiting_max"] < steps[0]["rollout/waiting_max"]
 
 
 def exact(found: Run) -> list[dict[str, Any]]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from verl_like.checks.cluster import ranks_problem
 from verl_like.checks.gpus import Gpus
-from verl_like.checks.pools import POOL_RULES, pool_sizes, rollout_ranks, trainer_ranks
+from verl_like.checks.pools import POOL_RULES, pool_ranks, pool_sizes, pools_have_a_role
 from verl_like.checks.schedule import SCHEDULE_RULES, schedule_warnings
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
@@ -22,7 +23,7 @@ def config_of(*words: str) -> Config:
 
 
 def problems(*words: str) -> list[str]:
-    return [problem for rule in SCHEDULE_RULES for problem in rule(config_of(*words))]
+    return [problem for rule in (*SCHEDULE_RULES, pools_have_a_role) for problem in rule(config_of(*words))]
 
 
 def pool_problems(*words: str, gpus: int | None = 8) -> list[str]:
@@ -36,13 +37,23 @@ def test_the_presets_are_accepted_with_a_placement() -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("trainer=async",), "cluster.placement is empty, so that engines and training share every worker"),
+        (("trainer=async",), "has no pool rollout, so that engines and training share workers"),
         (("trainer=one_step_off", PLACED, "trainer.max_staleness=0"), "leaves nothing to generate while the policy"),
         ((*ASYNC, "trainer.pipeline_depth=3"), "trainer.max_staleness=1 allows 2 batches in flight"),
         (("trainer.max_staleness=2",), "trainer.schedule=sync learns from the newest weights alone"),
         (("trainer.pipeline_depth=2",), "leave trainer.pipeline_depth at 0"),
         (("rollout.on_sync=wait",), "no request runs at a sync"),
         (("rollout.max_replacements=1",), "a lost engine is a lost trainer, too"),
+        (
+            ("trainer=async", "algorithm=ppo", "cluster.placement={trainer: 1, critic: 1}"),
+            "cluster.placement has no pool rollout",
+        ),
+        (("cluster.placement={trainer: 1, ref: 1}",), "no KL term needs one. Leave out the pool, or set actor.kl_loss"),
+        (
+            ("cluster.placement={trainer: 1, ref: 1}", "actor.kl_loss_coef=0.1", "model.lora.rank=4"),
+            "it is the actor without its adapters. Leave out the pool.",
+        ),
+        (("cluster.placement={trainer: 1, critic: 1}",), "algorithm.adv_estimator=grpo needs no critic"),
         ((*ASYNC, "algorithm.filter_groups=true"), "which trainer.schedule=async does not do yet"),
         ((*ASYNC, "actor.policy_loss=gpg"), "actor.policy_loss=gpg has no ratio"),
         ((*ASYNC, "actor.policy_loss=reinforce"), "Set actor.policy_loss=ppo, or trainer.schedule=sync"),
@@ -88,23 +99,32 @@ def test_settings_that_are_rarely_intended_give_a_warning(words: tuple[str, ...]
     [
         ("{trainer: 4, rollout: 4}", {"trainer": 4, "rollout": 4}),
         ("{trainer: 0.25, rollout: 0.75}", {"trainer": 2, "rollout": 6}),
+        ("{trainer: 0.25, rollout: 4, ref: 0.25}", {"trainer": 2, "rollout": 4, "ref": 2}),
+        ("{trainer: 6, critic: 2}", {"trainer": 6, "critic": 2}),
     ],
 )
 def test_pools_are_numbers_or_fractions_of_all_workers(placement: str, sizes: dict[str, int]) -> None:
     config = config_of(f"cluster.placement={placement}")
     assert pool_sizes(config, 8) == sizes
-    assert (trainer_ranks(config, 8), rollout_ranks(config, 8)) == (sizes["trainer"], sizes["rollout"])
+    assert all(pool_ranks(config, name, 8) == size for name, size in sizes.items())
+    shared = {"rollout", "ref", "critic"} - sizes.keys()
+    assert all(pool_ranks(config, name, 8) == sizes["trainer"] for name in shared)
 
 
 def test_without_a_placement_all_workers_train_and_generate() -> None:
-    assert (trainer_ranks(Config(), 8), rollout_ranks(Config(), 8)) == (8, 8)
+    assert pool_ranks(Config(), "trainer", 8) == pool_ranks(Config(), "rollout", 8) == 8
 
 
 @pytest.mark.parametrize(
     ("words", "gpus", "found"),
     [
-        (("cluster.placement={trainer: 4, engines: 4}",), 8, "names engines; expected trainer and rollout"),
-        (("cluster.placement={trainer: 4}",), 8, "has no pool rollout"),
+        (
+            ("cluster.placement={trainer: 4, engines: 4}",),
+            8,
+            "names engines; expected some of trainer, rollout, ref, c",
+        ),
+        (("cluster.placement={trainer: 4, reward_model: 4}",), 8, "by reward.model.placement=own"),
+        (("cluster.placement={rollout: 4}",), 8, "has no pool trainer, but a policy needs workers that train it"),
         (("cluster.placement={trainer: 4, rollout: 2}", "cluster.workers_per_node=8"), 8, "of 8 workers"),
         (("cluster.placement={trainer: 0.01, rollout: 0.99}",), 8, "at least one worker per pool"),
         (
@@ -116,6 +136,13 @@ def test_without_a_placement_all_workers_train_and_generate() -> None:
 )
 def test_pools_that_do_not_fit_are_refused_with_a_remedy(words: tuple[str, ...], gpus: int, found: str) -> None:
     assert found in " ".join(pool_problems(*words, gpus=gpus))
+
+
+def test_each_model_is_sharded_over_the_workers_of_its_pool() -> None:
+    words = ("cluster.placement={trainer: 2, critic: 6}", "algorithm=ppo", "critic.fsdp.shard_size=4")
+    [problem] = ranks_problem(config_of(*words), per_node=8)
+    assert "critic.fsdp.shard_size is 4, which does not divide the 6 workers" in problem
+    assert not list(ranks_problem(config_of(*words[1:]), per_node=8))
 
 
 def test_the_number_of_workers_is_the_sum_of_the_pools() -> None:

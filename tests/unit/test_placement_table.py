@@ -12,7 +12,7 @@ import pytest
 from verl_like.backends.base import Sampling
 from verl_like.config.schema import RolloutConfig
 from verl_like.controller.remote_batch import Facts
-from verl_like.training.placement_table import HYBRID, PlacementTable, colocated
+from verl_like.training.placement_table import HYBRID, PlacementTable, colocated, table_of
 from verl_like.workers.groups import RolloutGroup
 
 
@@ -27,6 +27,12 @@ def test_a_role_is_found_in_its_own_group() -> None:
     groups = {"trainers": 1, "generators": 2}
     assert (table.find("actor", groups), table.find("rollout", groups)) == (1, 2)
     assert table.roles_in("generators") == {"rollout"}
+
+
+def test_roles_with_a_pool_are_built_by_its_workers_alone() -> None:
+    table = table_of({"actor", "rollout", "critic"}, {"critic", "ref"})
+    assert table.roles_in(HYBRID) == {"actor", "rollout"} and table.roles_in("critic") == {"critic"}
+    assert not table.roles_in("ref")
 
 
 def test_a_role_without_a_group_is_an_error_with_its_name() -> None:

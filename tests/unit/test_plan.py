@@ -445,6 +445,30 @@ def test_separate_engines_take_no_memory_of_the_trainer_and_a_step_takes_as_long
     assert overlapping.step_s == pytest.approx(max(learning, placed.seconds["rollout"]))
 
 
+def test_a_critic_in_separate_workers_takes_no_memory_of_the_trainer_and_is_sharded_over_its_own(folder: Path) -> None:
+    words = [f"model.path={folder}", "algorithm=ppo", "actor.kl_loss_coef=0.1"]
+    location = Location(device=named("H100"), ranks=8, ranks_per_node=8)
+    shared, placed = (
+        plan_of(config, shapes_of(config), location)
+        for config in (
+            compose(None, words).config,
+            compose(None, [*words, "cluster.placement={trainer: 4, ref: 2, critic: 2}"]).config,
+        )
+    )
+    assert not [part for part in placed.stages["update_actor"] if part.startswith(("critic", "ref"))]
+    assert "critic optimiser" in shared.stages["update_actor"]
+    assert not [part for part in placed.stages["update_critic"] if part.startswith(("actor", "ref", "engine"))]
+    for model, stage, ranks in (
+        ("actor", "update_actor", 4),
+        ("critic", "update_critic", 2),
+        ("ref", "ref_log_probs", 2),
+    ):
+        assert placed.stages[stage][f"{model} weights"] == pytest.approx(
+            8 / ranks * shared.stages[stage][f"{model} weights"], rel=0.01
+        )
+    assert placed.seconds["values"] > 3 * shared.seconds["values"], "two workers do what eight did"
+
+
 def test_a_faster_split_is_proposed_and_none_if_the_runs_own_is_as_good(folder: Path) -> None:
     location = Location(device=named("H100"), ranks=8, ranks_per_node=8)
 

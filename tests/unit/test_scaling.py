@@ -50,7 +50,9 @@ def test_a_number_that_cannot_work_is_refused(words: list[str], found: str, tmp_
 
 
 def test_a_run_whose_engines_share_workers_cannot_be_scaled(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"without cluster.placement.* Start it with e\.g\. cluster\.placement="):
+    with pytest.raises(
+        ValueError, match=r"without a pool rollout in cluster.placement.* Start it with e\.g\. cluster\.placement="
+    ):
         request(run_with(tmp_path / "run"), ["rollout=2"])
 
 

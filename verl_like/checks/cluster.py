@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from verl_like.checks.cpu_workers import shares_of
 from verl_like.checks.gpus import Gpus, gpus_here
-from verl_like.checks.pools import POOL_RULES, rollout_ranks, trainer_ranks
+from verl_like.checks.pools import CRITIC, POOL_RULES, REF, ROLLOUT, TRAINER, pool_ranks
 from verl_like.checks.reward import own_gpus
 from verl_like.config.schema import Config, FsdpConfig
 from verl_like.machine.cores import MAX_WORKERS, usable_cores
@@ -63,10 +63,10 @@ def tensor_parallel_fits_ranks(config: Config, gpus: Gpus) -> Iterator[str]:
 def ranks_problem(config: Config, *, per_node: int) -> Iterator[str]:
     """Yield a problem for each number of ranks that must divide those of its pool, with ``per_node`` workers a node."""
     num_workers = per_node * config.cluster.num_nodes
-    generating, training = rollout_ranks(config, num_workers), trainer_ranks(config, num_workers)
-    yield from tensor_parallel_problem(config, ranks=min(per_node, generating))
-    yield from shard_size_problem(config, ranks=training)
-    yield from sequence_parallel_problem(config, ranks=training)
+    ranks = {pool: pool_ranks(config, pool, num_workers) for pool in (TRAINER, ROLLOUT, REF, CRITIC)}
+    yield from tensor_parallel_problem(config, ranks=min(per_node, ranks[ROLLOUT]))
+    yield from shard_size_problem(config, ranks_of=ranks)
+    yield from sequence_parallel_problem(config, ranks_of=ranks)
 
 
 def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
@@ -80,9 +80,10 @@ def tensor_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
         )
 
 
-def shard_size_problem(config: Config, *, ranks: int) -> Iterator[str]:
-    """Yield a problem for each model that cannot be sharded over equal groups of all ``ranks``."""
+def shard_size_problem(config: Config, *, ranks_of: Mapping[str, int]) -> Iterator[str]:
+    """Yield a problem for each model that cannot be sharded over equal groups of all ranks of its pool."""
     for section, fsdp in shardings(config).items():
+        ranks = ranks_of.get(section, ranks_of[TRAINER])
         if fsdp.shard_size.isdecimal() and ranks % int(fsdp.shard_size):
             yield (
                 f"{section}.fsdp.shard_size is {fsdp.shard_size}, which does not divide the {ranks} "
@@ -90,9 +91,10 @@ def shard_size_problem(config: Config, *, ranks: int) -> Iterator[str]:
             )
 
 
-def sequence_parallel_problem(config: Config, *, ranks: int) -> Iterator[str]:
-    """Yield a problem for each model whose sequences cannot be split over equal groups of all ``ranks``."""
+def sequence_parallel_problem(config: Config, *, ranks_of: Mapping[str, int]) -> Iterator[str]:
+    """Yield a problem for each model whose sequences cannot be split over equal groups of all ranks of its pool."""
     for section, size in sequence_parallel_sizes(config).items():
+        ranks = ranks_of.get(section, ranks_of[TRAINER])
         if ranks % size:
             yield (
                 f"{section}.sequence_parallel_size is {size}, which does not divide the {ranks} worker"

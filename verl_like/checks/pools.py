@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from verl_like.algorithms.roles import needs
 from verl_like.checks.gpus import Gpus
 from verl_like.config.schema import Config
 
-TRAINER, ROLLOUT = "trainer", "rollout"
-POOLS = (TRAINER, ROLLOUT)
+TRAINER, ROLLOUT, REF, CRITIC = "trainer", "rollout", "ref", "critic"
+POOLS = (TRAINER, ROLLOUT, REF, CRITIC)
 
 
 def pool_sizes(config: Config, num_workers: int) -> dict[str, int]:
@@ -19,31 +20,46 @@ def pool_sizes(config: Config, num_workers: int) -> dict[str, int]:
     return {name: int(size) if size >= 1 else round(size * num_workers) for name, size in placement.items()}
 
 
-def trainer_ranks(config: Config, num_workers: int) -> int:
-    """Return the number of workers that train, of ``num_workers`` in all."""
-    return pool_sizes(config, num_workers).get(TRAINER, num_workers)
-
-
-def rollout_ranks(config: Config, num_workers: int) -> int:
-    """Return the number of workers that generate: the rollout's own, or all."""
+def pool_ranks(config: Config, pool: str, num_workers: int) -> int:
+    """Return the number of workers of a pool, of ``num_workers`` in all; a role without a pool has the trainer's."""
     sizes = pool_sizes(config, num_workers)
-    return sizes.get(ROLLOUT, num_workers)
+    return sizes.get(pool, sizes.get(TRAINER, num_workers))
 
 
-def pools_are_complete(config: Config, gpus: Gpus) -> Iterator[str]:
+def pools_are_known(config: Config, gpus: Gpus) -> Iterator[str]:
     placement = config.cluster.placement
     if not placement:
         return
     expected = "Set e.g. cluster.placement={trainer: 4, rollout: 4}, or leave it empty to share every worker."
     if unknown := sorted(placement.keys() - set(POOLS)):
-        yield f"cluster.placement names {', '.join(unknown)}; expected {' and '.join(POOLS)}. {expected}"
-    if missing := sorted(set(POOLS) - placement.keys()):
-        yield f"cluster.placement has no pool {' and '.join(missing)}; expected {' and '.join(POOLS)}. {expected}"
+        own = (
+            " A reward model gets separate workers by reward.model.placement=own and reward.model.num_workers."
+            if "reward_model" in unknown
+            else ""
+        )
+        yield f"cluster.placement names {', '.join(unknown)}; expected some of {', '.join(POOLS)}.{own} {expected}"
+    if TRAINER not in placement:
+        yield f"cluster.placement has no pool {TRAINER}, but a policy needs workers that train it. {expected}"
+
+
+def pools_have_a_role(config: Config) -> Iterator[str]:
+    wanted = needs(config)
+    if REF in config.cluster.placement and (not wanted.ref or config.ref_is_actor):
+        found = "it is the actor without its adapters" if wanted.ref else "no KL term needs one"
+        yield (
+            f"cluster.placement has the pool {REF}, but the run has no separate reference: {found}. Leave out the pool"
+            f"{'.' if wanted.ref else ', or set actor.kl_loss_coef.'}"
+        )
+    if CRITIC in config.cluster.placement and not wanted.critic:
+        yield (
+            f"cluster.placement has the pool {CRITIC}, but algorithm.adv_estimator={config.algorithm.adv_estimator} "
+            "needs no critic. Leave out the pool, or set algorithm=ppo."
+        )
 
 
 def pools_fit_the_workers(config: Config, gpus: Gpus) -> Iterator[str]:
     per_node = gpus.ranks_per_node(config)
-    if per_node and not any(pools_are_complete(config, gpus)):
+    if per_node and not any(pools_are_known(config, gpus)):
         yield from pools_problem(config, num_workers=per_node * config.cluster.num_nodes, per_node=per_node)
 
 
@@ -59,12 +75,12 @@ def pools_problem(config: Config, *, num_workers: int, per_node: int) -> Iterato
             f"x {per_node}); expected at least one worker per pool and {num_workers} together. Change the pools, "
             "or set cluster.workers_per_node."
         )
-    trainer = sizes[TRAINER]
-    if trainer > per_node and trainer % per_node:
-        yield (
-            f"cluster.placement gives the trainer {trainer} workers, which is neither at most the {per_node} of a node "
-            f"nor a multiple of it. Set a multiple of {per_node}."
-        )
+    for name, size in sizes.items():
+        if name != ROLLOUT and size > per_node and size % per_node:
+            yield (
+                f"cluster.placement gives the pool {name} {size} workers, which is neither at most the {per_node} of a "
+                f"node nor a multiple of it. Set a multiple of {per_node}."
+            )
 
 
-POOL_RULES = (pools_are_complete, pools_fit_the_workers)
+POOL_RULES = (pools_are_known, pools_fit_the_workers)

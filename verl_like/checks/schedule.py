@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from verl_like.algorithms.policy_losses import policy_loss
+from verl_like.checks.pools import ROLLOUT
 from verl_like.config.schema import Config
 from verl_like.config.schema.rollout import RolloutConfig
 from verl_like.config.schema.trainer import TrainerConfig
@@ -14,11 +15,11 @@ SYNC = "sync"
 
 
 def engines_have_workers_of_their_own(config: Config) -> Iterator[str]:
-    if config.trainer.schedule != SYNC and not config.cluster.placement:
+    if config.trainer.schedule != SYNC and ROLLOUT not in config.cluster.placement:
         yield (
-            f"trainer.schedule is {config.trainer.schedule}, but cluster.placement is empty, so that engines and "
-            "training share every worker and cannot run at once. Set e.g. cluster.placement={trainer: 1, rollout: 1}, "
-            "or trainer.schedule=sync."
+            f"trainer.schedule is {config.trainer.schedule}, but cluster.placement has no pool {ROLLOUT}, so that "
+            "engines and training share workers and cannot run at once. Set e.g. cluster.placement={trainer: 1, "
+            "rollout: 1}, or trainer.schedule=sync."
         )
 
 
@@ -39,11 +40,11 @@ def staleness_allows_the_schedule(config: Config) -> Iterator[str]:
 
 def replacements_have_separate_engines(config: Config) -> Iterator[str]:
     usual = RolloutConfig().max_replacements
-    if config.rollout.max_replacements != usual and not config.cluster.placement:
+    if config.rollout.max_replacements != usual and ROLLOUT not in config.cluster.placement:
         yield (
-            f"rollout.max_replacements is {config.rollout.max_replacements}, but cluster.placement is empty, so that "
-            "a lost engine is a lost trainer, too (trainer.max_restarts). Set cluster.placement={trainer: 1, rollout: "
-            f"1}}, or leave rollout.max_replacements at {usual}."
+            f"rollout.max_replacements is {config.rollout.max_replacements}, but cluster.placement has no pool "
+            f"{ROLLOUT}, so that a lost engine is a lost trainer, too (trainer.max_restarts). Set "
+            f"cluster.placement={{trainer: 1, rollout: 1}}, or leave rollout.max_replacements at {usual}."
         )
 
 

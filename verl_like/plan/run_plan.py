@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from verl_like.algorithms.roles import needs, step_columns
+from verl_like.checks.pools import TRAINER, pool_ranks
 from verl_like.config.schema import Config, LoraConfig
 from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
 from verl_like.plan.seconds import BACKWARD, stage_seconds, step_seconds
 from verl_like.plan.shape import ModelShape, model_shape
-from verl_like.plan.stages import Location, engine_of, roles_of, stage_parts, training_location
+from verl_like.plan.stages import Location, Role, engine_of, roles_of, stage_parts
 
 # Host memory of a worker with libraries, the driver, a scorer, a process of an environment and the one that forks them.
 # Assumed; runs measure the first (memory/baseline_gib).
@@ -142,7 +143,7 @@ def plan_of(
         disk=_disk(config, shapes),
         cache_tokens=engine.cache / kv_bytes,
         longest_row=longest if config.rollout.backend == "vllm" else 0,
-        training_ranks=training_location(config, location).ranks,
+        training_ranks=pool_ranks(config, TRAINER, location.ranks),
         step_s=step_seconds(config, seconds),
     )
 
@@ -154,14 +155,19 @@ def _total(parts: Parts) -> float:
 def _host(config: Config, shapes: Mapping[str, ModelShape], location: Location, *, worker_bytes: float) -> Parts:
     """Return {part: bytes} of host memory on the node with the driver, the scorers and the batch."""
     workers, roles = location.ranks_per_node, roles_of(config, shapes, location)
-    copied = sum(role.sharded.learning for role in roles) if config.trainer.async_save else 0.0
-    offloaded = sum(role.host_bytes for role in roles) if location.is_gpu else 0.0
+
+    def of_node(role: Role) -> int:
+        """Return the workers of a node that hold this model, at most."""
+        return min(workers, role.location.ranks)
+
+    copied = sum(of_node(role) * role.sharded.learning for role in roles) if config.trainer.async_save else 0.0
+    offloaded = sum(of_node(role) * role.host_bytes for role in roles) if location.is_gpu else 0.0
     num_rows = config.data.train_batch_size * config.rollout.n
     row = config.data.max_prompt_length + config.data.max_response_length * (len(step_columns(config)) - 1)
     parts = {
         location.workers: workers * (GPU_WORKER_BYTES if location.is_gpu else WORKER_BYTES),
-        "offloaded": workers * offloaded,
-        "copies for a checkpoint": workers * copied,
+        "offloaded": offloaded,
+        "copies for a checkpoint": copied,
         "models and engines": workers * worker_bytes,
         "driver and scorers": DRIVER_BYTES + SCORER_BYTES * config.reward.num_workers,
         "environments": _environments(config, location),

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from math import ceil
 
 from verl_like.algorithms.roles import needs
+from verl_like.checks.pools import ROLLOUT, TRAINER
 from verl_like.config.schema import Config
 from verl_like.ops.tiles import FLOAT32
 from verl_like.plan.devices import COMPUTE_SHARE, LINK_SHARE, MEMORY_SHARE, Device
 from verl_like.plan.shape import ModelShape
-from verl_like.plan.stages import Location, Role, engine_of, roles_of, rollout_location, training_location
+from verl_like.plan.stages import Location, Role, engine_of, location_of_pool, roles_of
 
 # Overhead of an engine step: scheduling, sampling, launching. Assumed.
 STEP_S = 2e-3
@@ -29,15 +30,16 @@ def stage_seconds(
     roles = {role.name: role for role in roles_of(config, shapes, location)}
     wanted = needs(config)
     tokens = config.data.max_prompt_length + response_tokens
-    seconds = {"rollout": _rollout_s(config, shapes["actor"], rollout_location(config, location), response_tokens)}
-    location = training_location(config, location)
-    rows = config.data.train_batch_size * config.rollout.n / location.ranks
+    generating = location_of_pool(config, ROLLOUT, location)
+    seconds = {"rollout": _rollout_s(config, shapes["actor"], generating, response_tokens)}
 
     def passes_s(name: str, epochs: int = 0) -> float:
         """Return the seconds of ``epochs`` updates over all rows, or of one forward pass if ``epochs`` is 0."""
-        prompt = config.data.max_prompt_length / roles[name].run.rows_per_prompt
+        role = roles[name]
+        rows = config.data.train_batch_size * config.rollout.n / role.location.ranks
+        prompt = config.data.max_prompt_length / role.run.rows_per_prompt
         num_tokens = max(epochs, 1) * rows * (prompt + response_tokens)
-        return _passes_s(roles[name], location, num_tokens, tokens, learns=epochs > 0)
+        return _passes_s(role, num_tokens, tokens, learns=epochs > 0)
 
     if wanted.reward_model:
         seconds["reward model"] = passes_s("reward model")
@@ -49,7 +51,7 @@ def stage_seconds(
         seconds["values"] = passes_s("critic")
         seconds["update_critic"] = passes_s("critic", config.critic.epochs)
     seconds["update_actor"] = passes_s("actor", config.actor.epochs)
-    seconds["sync"] = _sync_s(config, shapes["actor"], location)
+    seconds["sync"] = _sync_s(config, shapes["actor"], location_of_pool(config, TRAINER, location))
     return seconds
 
 
@@ -91,9 +93,10 @@ def _rollout_s(config: Config, shape: ModelShape, location: Location, response_t
     return prompts_s + ceil(rows / at_once) * response_tokens * (step_s + STEP_S)
 
 
-def _passes_s(role: Role, location: Location, num_tokens: float, row_tokens: float, *, learns: bool) -> float:
+def _passes_s(role: Role, num_tokens: float, row_tokens: float, *, learns: bool) -> float:
     """Return the seconds of passes over ``num_tokens``; gathers run in parallel, so the longer of both counts."""
-    sharded, shape, itemsize = role.sharded, role.sharded.shape, role.sharded.itemsize
+    location, sharded = role.location, role.sharded
+    shape, itemsize = sharded.shape, sharded.itemsize
     backward = BACKWARD / 2 if sharded.has_adapters else BACKWARD  # without the products for weight gradients
     forwards = 1 + (backward + RECOMPUTATION * role.run.recomputes if learns else 0)
     compute_s = forwards * num_tokens * shape.flops_per_token(row_tokens / 2) / _flops(location.device)
@@ -106,12 +109,12 @@ def _passes_s(role: Role, location: Location, num_tokens: float, row_tokens: flo
     if sharded.is_on_host:  # copies for passes overlap with them; copies of gradients and the step do not
         streamed_s = num_passes * (1 + learns) * sharded.weights / host
         return max(compute_s, link_s, streamed_s) + learns * (sharded.gradients + HOST_STEP * sharded.weights) / host
-    return max(compute_s, link_s) + 2 * _moved(role, location, learns=learns) / host
+    return max(compute_s, link_s) + 2 * _moved(role, learns=learns) / host
 
 
-def _moved(role: Role, location: Location, *, learns: bool) -> float:
+def _moved(role: Role, *, learns: bool) -> float:
     """Return the bytes that a stage copies from host memory and back, each way."""
-    moments = learns and role.optim is not None and role.optim.offload and location.is_gpu
+    moments = learns and role.optim is not None and role.optim.offload and role.location.is_gpu
     return role.sharded.weights * role.is_offloaded + role.sharded.optimizer * moments
 
 

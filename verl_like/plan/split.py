@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from verl_like.checks.cluster import ranks_problem
-from verl_like.checks.pools import ROLLOUT, TRAINER, pools_problem
+from verl_like.checks.pools import ROLLOUT, TRAINER, pool_sizes, pools_problem
 from verl_like.config.schema import Config
 from verl_like.plan.run_plan import RunPlan
 from verl_like.plan.seconds import stage_seconds, step_seconds
@@ -25,8 +25,11 @@ class Split:
 
 
 def faster_split(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> Split | None:
-    """Return the fastest split of a run with ``cluster.placement`` if it is clearly faster than the run's own."""
-    if not config.cluster.placement:
+    """Return the fastest split between training and generation if it is clearly faster than the run's own.
+
+    Pools of other roles keep their workers.
+    """
+    if ROLLOUT not in config.cluster.placement:
         return None
     best = min(_splits(config, shapes, location, plan), key=lambda split: split.step_s, default=None)
     return best if best is not None and best.step_s < (1 - LEAST_GAIN) * plan.step_s else None
@@ -34,8 +37,10 @@ def faster_split(config: Config, shapes: Mapping[str, ModelShape], location: Loc
 
 def _splits(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> Iterator[Split]:
     size, per_node = config.rollout.tensor_parallel_size, location.ranks_per_node
-    for rollout in range(size, location.ranks, size):
-        sizes = {TRAINER: location.ranks - rollout, ROLLOUT: rollout}
+    present = pool_sizes(config, location.ranks)
+    both = present[TRAINER] + present[ROLLOUT]
+    for rollout in range(size, both, size):
+        sizes = {**present, TRAINER: both - rollout, ROLLOUT: rollout}
         other = replace(config, cluster=replace(config.cluster, placement=dict(sizes)))
         if [
             *pools_problem(other, num_workers=location.ranks, per_node=per_node),

@@ -13,7 +13,7 @@ from verl_like.algorithms.roles import needs
 from verl_like.backends.fsdp.engine import recomputes, resolve_dtype
 from verl_like.backends.fsdp.layout import is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
-from verl_like.checks.pools import rollout_ranks, trainer_ranks
+from verl_like.checks.pools import ROLLOUT, TRAINER, pool_ranks
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
@@ -52,21 +52,23 @@ class Location:
         return f"{self.ranks_per_node} worker{'s' * (self.ranks_per_node > 1)}"
 
 
-def training_location(config: Config, location: Location) -> Location:
-    """Return the location of the workers that train, which with ``cluster.placement`` are a part of all."""
-    return replace(location, ranks=trainer_ranks(config, location.ranks))
-
-
-def rollout_location(config: Config, location: Location) -> Location:
-    """Return the location of the workers that generate."""
-    return replace(location, ranks=rollout_ranks(config, location.ranks))
+def location_of_pool(config: Config, pool: str, location: Location) -> Location:
+    """Return the location of a pool's workers, which with ``cluster.placement`` are a part of all."""
+    return replace(location, ranks=pool_ranks(config, pool, location.ranks))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """A model in the hybrid workers, with its passes and optimiser."""
+    """A model, with its passes and optimiser.
+
+    Args:
+        location: of the workers that hold it.
+        pool: of these workers.
+    """
 
     name: str
+    location: Location
+    pool: str
     sharded: Sharded
     run: Pass
     optim: OptimConfig | None  # None for a frozen model
@@ -109,7 +111,7 @@ class Role:
 
 def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> list[Role]:
     """Return the models of a run, in the order in which they are built."""
-    wanted, location = needs(config), training_location(config, location)
+    wanted = needs(config)
     made = [_role("actor", config, config.actor, shapes["actor"], location, optim=config.actor.optim)]
     if wanted.ref and not config.ref_is_actor:
         made.append(_role("ref", config, config.ref, shapes["ref"], location))
@@ -123,6 +125,8 @@ def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Locatio
 def _role(
     name: str, config: Config, section: Section, shape: ModelShape, location: Location, optim: OptimConfig | None = None
 ) -> Role:
+    pool = name if name in config.cluster.placement else TRAINER
+    location = location_of_pool(config, pool, location)
     fsdp, dtype = section.fsdp, resolve_dtype(section.fsdp.param_dtype, location.torch_device)
     sharded = Sharded(
         shape=shape,
@@ -168,7 +172,15 @@ def _role(
         learns=optim is not None,
         recomputes=recomputes(config.model.gradient_checkpointing, location.torch_device),
     )
-    return Role(name=name, sharded=sharded, run=run, optim=optim, is_offloaded=location.is_gpu and fsdp.offload_params)
+    return Role(
+        name=name,
+        location=location,
+        pool=pool,
+        sharded=sharded,
+        run=run,
+        optim=optim,
+        is_offloaded=location.is_gpu and fsdp.offload_params,
+    )
 
 
 def _rows_per_prompt(config: Config, max_tokens: int) -> int:
@@ -222,10 +234,12 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Loca
     """Return {stage: {part: bytes}} of a step on the fullest rank."""
     roles = {role.name: role for role in roles_of(config, shapes, location)}
     engine = engine_of(config, shapes["actor"], location)
-    always: Parts = {"fixed": GPU_FIXED_BYTES if location.is_gpu else CPU_FIXED_BYTES}
+    fixed: Parts = {"fixed": GPU_FIXED_BYTES if location.is_gpu else CPU_FIXED_BYTES}
+    always = dict(fixed)
     for role in roles.values():
-        always |= role.resident
-    shares = not config.cluster.placement  # whether engines are in the workers that train
+        if role.pool == TRAINER:
+            always |= role.resident
+    shares = ROLLOUT not in config.cluster.placement  # whether engines are in the workers that train
     if shares and not location.is_gpu:  # engines do not sleep on CPU
         always |= {"engine weights": engine.weights, "KV cache": engine.cache}
     tensor = engine.itemsize * shapes["actor"].largest_tensor
@@ -233,17 +247,26 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Loca
     buckets = 2.0 * min(config.rollout.sync_bucket_mib * MIB, whole)
     if not location.is_gpu:  # shared by the ranks and kept between stages
         always["buckets"] = buckets
-    stages = {"rollout": (always if shares else {"fixed": always["fixed"], "buckets": buckets}) | engine.parts}
+    stages = {"rollout": (always if shares else {**fixed, "buckets": buckets}) | engine.parts}
+
+    def beside(role: Role) -> Parts:
+        """Return what is in the workers of this role in all stages."""
+        return always if role.pool == TRAINER else fixed | role.resident
+
+    def forward(name: str) -> Parts:
+        role = roles[name]
+        return beside(role) | role.weights | role.sharded.forward(role.run)
+
     wanted = needs(config)
     if wanted.reward_model:
-        stages["reward model"] = always | _forward(roles["reward model"])
+        stages["reward model"] = forward("reward model")
     if wanted.old_log_probs:
-        stages["old_log_probs"] = always | _forward(roles["actor"])
+        stages["old_log_probs"] = forward("actor")
     if wanted.ref:
-        stages["ref_log_probs"] = always | _forward(roles["actor" if config.ref_is_actor else "ref"])
+        stages["ref_log_probs"] = forward("actor" if config.ref_is_actor else "ref")
     if wanted.critic:
-        stages["values"] = always | _forward(roles["critic"])
-        stages["update_critic"] = always | roles["critic"].update
+        stages["values"] = forward("critic")
+        stages["update_critic"] = beside(roles["critic"]) | roles["critic"].update
     stages["update_actor"] = always | roles["actor"].update
     stages["sync"] = always | roles["actor"].weights | {"buckets": buckets + tensor}
     if shares:
@@ -252,7 +275,3 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Loca
         for parts in stages.values():
             parts["allocator"] = ALLOCATOR_SHARE * (sum(parts.values()) - CPU_FIXED_BYTES)
     return stages
-
-
-def _forward(role: Role) -> Parts:
-    return role.weights | role.sharded.forward(role.run)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import importlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from verl_like.backends.rollout import remove_leftovers
 from verl_like.checks.cpu_workers import shares_of
-from verl_like.checks.pools import ROLLOUT, TRAINER, pool_sizes
+from verl_like.checks.pools import CRITIC, REF, ROLLOUT, TRAINER, pool_sizes
 from verl_like.checks.rules import check_devices
 from verl_like.config.schema import Config
 from verl_like.context import current
@@ -44,6 +44,12 @@ class LaunchedRun:
     run_id: str  # part of every name that the run shares with others on a machine
     workers: WorkerGroup  # one for each of these devices
     engines: EngineWorkers | None = None  # of rollout engines that have separate workers
+    others: Mapping[str, WorkerGroup] = field(default_factory=dict)  # of other roles that have separate workers
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """The roles that have separate workers."""
+        return frozenset({*self.others, *[ROLLOUT] * (self.engines is not None)})
 
 
 class EngineWorkers:
@@ -142,13 +148,19 @@ def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
         if not generates or not config.cluster.placement:
             yield LaunchedRun(where, run_id, started("worker", where, backend=backend))
             return
-        sizes, size = pool_sizes(config, where.world_size), config.rollout.tensor_parallel_size
-        training, engine = pool_of(where, sizes[TRAINER]), pool_of(where, size)
-        engines = EngineWorkers(lambda name: _workers(config, name, engine, run_id=run_id, backend=backend))
-        groups.callback(engines.close)
-        for _ in range(sizes[ROLLOUT] // size):
-            engines.start()
-        yield LaunchedRun(training, run_id, started("worker", training, backend=""), engines)
+        sizes, engines = pool_sizes(config, where.world_size), None
+        if ROLLOUT in sizes:
+            engine = pool_of(where, config.rollout.tensor_parallel_size)
+            engines = EngineWorkers(lambda name: _workers(config, name, engine, run_id=run_id, backend=backend))
+            groups.callback(engines.close)
+            for _ in range(sizes[ROLLOUT] // engine.world_size):
+                engines.start()
+        training = pool_of(where, sizes[TRAINER])
+        workers = started("worker", training, backend="" if engines is not None else backend)
+        others = {
+            name: started(name, pool_of(where, sizes[name]), backend="") for name in (REF, CRITIC) if name in sizes
+        }
+        yield LaunchedRun(training, run_id, workers, engines, others)
 
 
 @contextmanager

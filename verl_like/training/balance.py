@@ -47,6 +47,7 @@ class Balance:
             references. A row from another node (-1) may go to any.
         by: "tokens", or "attention" for the sum of squares.
         shares_prompts: whether rows of a group compute their prompt once.
+        fact: name of the fact with the rank of each row.
     """
 
     mini_batch_prompts: int
@@ -54,10 +55,11 @@ class Balance:
     nodes: int = 1
     by: str = "tokens"
     shares_prompts: bool = False
+    fact: str = "rank"
     _last: tuple[tuple[Array, ...], Array] | None = field(default=None, init=False)  # the last input, and its ranks
 
     def assign(self, batch: RemoteBatch, *, skips_zeros: bool = False) -> float:
-        """Set the fact ``rank`` of each row: mini-batches are cut by prompt, and each is balanced over the ranks.
+        """Set the fact with the rank of each row: mini-batches are cut by prompt, and each is balanced over the ranks.
 
         The cut comes first, so the rows of an update do not depend on the number of ranks or on lengths.
 
@@ -77,8 +79,16 @@ class Balance:
         given = costs, groups, home
         if self._last is None or not all(map(np.array_equal, given, self._last[0])):
             self._last = given, self._rank_of(*given)
-        batch.facts["rank"] = self._last[1]
-        return imbalance(costs, by_rank(batch, self.ranks))
+        batch.facts[self.fact] = self._last[1]
+        return imbalance(costs, self.rows(batch))
+
+    def rows(self, batch: RemoteBatch) -> list[Array]:
+        """Return the row numbers of each rank, ascending."""
+        return by_rank(batch, self.ranks, fact=self.fact)
+
+    def shares(self, batch: RemoteBatch, *, mini_batch_prompts: int) -> RankRows:
+        """Return the rows of each rank, in mini-batches of this many prompts."""
+        return rank_rows(batch, mini_batch_prompts=mini_batch_prompts, ranks=self.ranks, fact=self.fact)
 
     def _rank_of(self, costs: Array, groups: Array, home: Array) -> Array:
         rank_of = np.empty(len(costs), np.int64)
@@ -89,9 +99,9 @@ class Balance:
         return rank_of
 
 
-def by_rank(batch: RemoteBatch, ranks: int) -> list[Array]:
+def by_rank(batch: RemoteBatch, ranks: int, *, fact: str = "rank") -> list[Array]:
     """Return the row numbers of each rank, ascending."""
-    return _split(np.arange(len(batch)), batch.facts["rank"], ranks)
+    return _split(np.arange(len(batch)), batch.facts[fact], ranks)
 
 
 def by_reader(batch: RemoteBatch, nodes: Sequence[range], columns: Iterable[str]) -> list[Array]:
@@ -105,10 +115,10 @@ def by_reader(batch: RemoteBatch, nodes: Sequence[range], columns: Iterable[str]
     return [rows[part] for rows in readers for part in cut(batch.facts, rows, columns)]
 
 
-def rank_rows(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int) -> RankRows:
-    """Return the rows of each rank by the fact ``rank``, in mini-batches of this many prompts."""
+def rank_rows(batch: RemoteBatch, *, mini_batch_prompts: int, ranks: int, fact: str = "rank") -> RankRows:
+    """Return the rows of each rank by this fact, in mini-batches of this many prompts."""
     cuts = _cuts(batch.facts["group_id"], mini_batch_prompts)
-    rank_of = batch.facts["rank"]
+    rank_of = batch.facts[fact]
     of_cuts = [_split(members, rank_of[members], ranks) for members in cuts]
     parts = [list(own) for own in zip(*of_cuts, strict=True)]
     starts = [np.cumsum([0, *map(len, own)]) for own in parts]

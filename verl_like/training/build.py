@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from verl_like.algorithms.roles import needs
 from verl_like.backends.base import OnRunning
 from verl_like.backends.rollout import remove_leftovers
+from verl_like.checks.pools import ROLLOUT
 from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.controller import ray_calls
@@ -53,25 +54,31 @@ def build_workers(
     Returns:
         The workers that train.
     """
-    where, engines = hosts.where, hosts.engines
-    table = table_of(roles, has_engines=engines is not None)
-
-    def setup(rank: int) -> tuple[WorkerSetup]:
-        return (
-            replace(
-                _setup(hosts, config, rank, where.world_size),
-                roles=table.roles_in(HYBRID),
-                actor_updates=actor_updates,
-                critic_updates=critic_updates,
-                sends_weights=engines is not None,
-            ),
-        )
-
+    engines, table = hosts.engines, table_of(roles, hosts.pools)
     others = f", and {len(engines.groups)} rollout engines in others" if engines is not None else ""
-    current(Startup).now(f"loading models in {where.workers}: {', '.join(sorted(table.roles_in(HYBRID)))}{others}")
+    separate = "".join(f", {name} in others" for name in hosts.others if table.roles_in(name))
+    current(Startup).now(
+        f"loading models in {hosts.where.workers}: {', '.join(sorted(table.roles_in(HYBRID)))}{others}{separate}"
+    )
     for group in engines.groups if engines is not None else ():
         build_engine(hosts, config, group)
-    hosts.workers.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
+    for name, group in {HYBRID: hosts.workers, **hosts.others}.items():
+        if not table.roles_in(name):  # a job without this role
+            continue
+
+        def setup(rank: int, name: str = name, group: WorkerGroup = group) -> tuple[WorkerSetup]:
+            return (
+                replace(
+                    _setup(hosts, config, rank, group.world_size),
+                    roles=table.roles_in(name),
+                    actor_updates=actor_updates,
+                    critic_updates=critic_updates,
+                    generates=ROLLOUT in roles,
+                    sends_weights=name == HYBRID and engines is not None,
+                ),
+            )
+
+        group.build("verl_like.workers.hybrid:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
     return hosts.workers
 
 
@@ -82,7 +89,7 @@ def build_engine(hosts: LaunchedRun, config: Config, group: WorkerGroup) -> None
         found = _setup(hosts, config, rank, group.world_size)
         # Ranks of several engines have the same numbers, and vLLM names shared memory after them.
         run_id = f"{hosts.run_id}-{group.name.replace(' ', '-')}"
-        return (replace(found, roles=frozenset({"rollout"}), run_id=run_id),)
+        return (replace(found, roles=frozenset({ROLLOUT}), run_id=run_id, generates=True),)
 
     group.build("verl_like.workers.engine_worker:build_roles", setup, timeout_s=config.cluster.start_timeout_s)
 
@@ -303,9 +310,15 @@ def scorers(
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The parts that a trainer calls."""
+    """The parts that a trainer calls.
+
+    Args:
+        devices: of the workers that train.
+        separate: the number of workers of each model that is not in these.
+    """
 
     devices: Devices
+    separate: Mapping[str, int]
     actor: ActorGroup
     rollout: Generator
     critic: CriticGroup | None
@@ -336,14 +349,17 @@ def stack(
         scorers(hosts, config, tokenizer, folder.samples) as starting,
     ):
         workers = build_workers(hosts, config, roles=roles, actor_updates=actor_updates, critic_updates=critic_updates)
-        table, groups = table_of(roles, has_engines=hosts.engines is not None), {HYBRID: workers}
+        table, groups = table_of(roles, hosts.pools), {HYBRID: workers, **hosts.others}
         with advantage_worker(config, run_id=hosts.run_id) as advantages:
             rewards = starting.ready(workers)
+            for group in hosts.others.values():
+                group.wait_built(timeout_s=timeout_s)
             if advantages is not None:
                 advantages.wait_built(timeout_s=timeout_s)
             with generator(hosts, config) as rollout:
                 yield Stack(
                     devices=hosts.where,
+                    separate={name: group.world_size for name, group in hosts.others.items()},
                     actor=ActorGroup(table.find("actor", groups)),
                     rollout=rollout,
                     critic=CriticGroup(table.find("critic", groups)) if table.hosts("critic") else None,
@@ -353,7 +369,7 @@ def stack(
                     processes=tuple(
                         group
                         for group in (
-                            workers,
+                            *groups.values(),
                             rollout if isinstance(rollout, EnginePool) else None,
                             advantages,
                             starting.pool,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from verl_like.algorithms.roles import Needs, needs
+from verl_like.checks.pools import CRITIC
 from verl_like.config.schema import Config
 from verl_like.controller.placement import Devices
 from verl_like.data.loader import PromptLoader
@@ -30,6 +33,8 @@ class StepParts:
 
     Args:
         needs: the columns that the configuration requires of a step.
+        balance: assigns rows to the workers that train.
+        separate_balances: assigns rows to the workers of each model that has separate ones.
         critic, ref, advantages: None if the configuration does not need them.
         run_plan: the plan of memory and work, if there is one.
     """
@@ -45,6 +50,7 @@ class StepParts:
     rewards: Rewards
     loader: PromptLoader
     balance: Balance
+    separate_balances: Mapping[str, Balance]
     store: StoreMeter
     samples: Samples
     snapshots: StepSnapshots
@@ -52,6 +58,10 @@ class StepParts:
     process_metrics: ProcessMetrics
     processes: tuple[Reporting, ...]
     run_plan: RunPlan | None
+
+    def balance_of(self, role: str) -> Balance:
+        """Return what assigns rows to the workers of this role."""
+        return self.separate_balances.get(role, self.balance)
 
 
 def parts_of(
@@ -77,7 +87,8 @@ def parts_of(
         advantages=stack.advantages,
         rewards=stack.rewards,
         loader=loader,
-        balance=_balance(config, stack.devices, has_critic=wanted.critic),
+        balance=_balance(config, stack.devices, has_critic=wanted.critic and CRITIC not in stack.separate),
+        separate_balances={role: _separate_balance(config, role, ranks) for role, ranks in stack.separate.items()},
         store=StoreMeter(),
         samples=Samples(folder.samples, config.trainer.num_samples_to_save, stack.rewards, trackers, limits),
         snapshots=StepSnapshots(folder.snapshots, config.trainer.num_capsules, stack.rewards, limits),
@@ -90,10 +101,15 @@ def parts_of(
 
 def _balance(config: Config, devices: Devices, *, has_critic: bool) -> Balance:
     sizes = [config.actor.mini_batch_size, *[config.critic.mini_batch_size] * has_critic]
-    return Balance(
-        math.gcd(*sizes),
-        devices.world_size,
-        nodes=devices.num_nodes,
-        by=config.trainer.balance_by,
-        shares_prompts=config.model.share_prompts and config.model.remove_padding,
-    )
+    return Balance(math.gcd(*sizes), devices.world_size, nodes=devices.num_nodes, **_costs(config))
+
+
+def _separate_balance(config: Config, role: str, ranks: int) -> Balance:
+    """Return what assigns rows to separate workers; every row comes from others."""
+    prompts = config.critic.mini_batch_size if role == CRITIC else config.data.train_batch_size
+    return Balance(prompts, ranks, fact=f"{role}_rank", **_costs(config))
+
+
+def _costs(config: Config) -> dict[str, Any]:
+    shares_prompts = config.model.share_prompts and config.model.remove_padding
+    return {"by": config.trainer.balance_by, "shares_prompts": shares_prompts}

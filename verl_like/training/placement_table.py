@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 Group = TypeVar("Group")
 HYBRID = "worker"  # the group with one worker for each device, or for each device of the trainer
-ENGINES = "engines"  # the engines that have separate workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +40,6 @@ def colocated(roles: Iterable[str]) -> PlacementTable:
     return PlacementTable(dict.fromkeys(roles, HYBRID))
 
 
-def table_of(roles: Iterable[str], *, has_engines: bool) -> PlacementTable:
-    """Place the roles of a run.
-
-    Args:
-        has_engines: whether rollout engines have separate workers.
-    """
-    table = colocated(roles)
-    return PlacementTable({**table.group_of, "rollout": ENGINES}) if has_engines else table
+def table_of(roles: Iterable[str], pools: Collection[str]) -> PlacementTable:
+    """Place the roles of a run: those with a pool in its workers, and the others in the hybrid workers."""
+    return PlacementTable({role: role if role in pools else HYBRID for role in roles})

@@ -11,10 +11,11 @@ from functools import partial
 import numpy as np
 
 from verl_like.algorithms.roles import step_columns, update_columns
+from verl_like.checks.pools import CRITIC, REF
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.protocol import last_rows, sampled_tokens
 from verl_like.telemetry.ledger import stage
-from verl_like.training.balance import by_rank, by_reader, rank_rows
+from verl_like.training.balance import by_reader
 from verl_like.training.generation import generate, greedy_sampling, train_sampling
 from verl_like.training.parts import StepParts
 from verl_like.training.prompt_counts import num_prompts
@@ -104,18 +105,19 @@ def sleep(parts: StepParts) -> None:
 def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Add the models' outputs for the responses: old and reference log-probs and values, if needed."""
     with stage("balance"):
-        parts.balance.assign(batch)
-        rows = by_rank(batch, parts.devices.world_size)
+        for balance in (parts.balance, *parts.separate_balances.values()):
+            balance.assign(batch)
     if parts.needs.old_log_probs:
         with stage("old_log_probs"):
+            rows = parts.balance.rows(batch)
             reports = parts.actor.add_log_probs(batch, rows, sum_pi_squared=parts.needs.sum_pi_squared)
             state.metrics.add_log_prob_gap(reports)
     if parts.ref is not None:
         with stage("ref_log_probs"):
-            parts.ref.add_log_probs(batch, rows)
+            parts.ref.add_log_probs(batch, parts.balance_of(REF).rows(batch))
     if parts.critic is not None:
         with stage("values"):
-            parts.critic.add_values(batch, rows)
+            parts.critic.add_values(batch, parts.balance_of(CRITIC).rows(batch))
     return batch
 
 
@@ -174,6 +176,8 @@ def balance_update(parts: StepParts, state: StepState, batch: RemoteBatch) -> Re
     with stage("balance"):
         imbalance = parts.balance.assign(batch, skips_zeros=parts.config.actor.skip_zero_advantages)
         state.metrics.add({"balance/imbalance": imbalance})
+        if CRITIC in parts.separate_balances:
+            parts.separate_balances[CRITIC].assign(batch)
     return batch
 
 
@@ -182,8 +186,7 @@ def update_critic(parts: StepParts, state: StepState, batch: RemoteBatch) -> Rem
     if parts.critic is None:
         return batch
     with stage("update_critic"):
-        prompts = parts.config.critic.mini_batch_size
-        shares = rank_rows(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
+        shares = parts.balance_of(CRITIC).shares(batch, mini_batch_prompts=parts.config.critic.mini_batch_size)
         state.metrics.add_mean(parts.critic.update(batch, shares.rows, shares.mini_batches))
         batch.drop({"values", "returns"})
     return batch
@@ -195,8 +198,7 @@ def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> Remo
     if state.step <= config.critic.warmup_steps:
         return batch
     with stage("update_actor"):
-        prompts = config.actor.mini_batch_size
-        shares = rank_rows(batch, mini_batch_prompts=prompts, ranks=parts.devices.world_size)
+        shares = parts.balance.shares(batch, mini_batch_prompts=config.actor.mini_batch_size)
         terms = UpdateTerms(
             columns=update_columns(config),
             mean_weight=state.metrics.mean_weight,

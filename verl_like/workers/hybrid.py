@@ -63,7 +63,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
         )
     if "ref" in setup.roles:
         with stage("build/ref"):
-            roles["RefRole"] = _reference(setup, backend, roles["ActorRole"])
+            roles["RefRole"] = _reference(setup, backend, roles.get("ActorRole"))
     if "critic" in setup.roles:
         with stage("build/critic"):
             roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))
@@ -84,12 +84,12 @@ def _actor(setup: WorkerSetup, policy: PolicyEngine, rollout: RolloutEngine | No
     return {"ActorRole": ActorRole(setup, policy, sink), "SenderRole": SenderRole(setup, sink)}
 
 
-def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole) -> RefRole:
+def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole | None) -> RefRole:
     """Return a reference with its own model, or with the actor's model without its adapters, which has the initial
     weights.
     """
     config = setup.config
-    if config.ref_is_actor:
+    if config.ref_is_actor and actor is not None:
         return RefRole(setup, actor.engine, is_actor=True)
     settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
     return RefRole(setup, backend.policy(settings), is_actor=False)

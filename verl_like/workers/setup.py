@@ -34,12 +34,8 @@ class WorkerSetup:
     actor_updates: int = 0
     critic_updates: int = 0
     num_threads: int = 1  # on CPU
+    generates: bool = False  # whether the run has rollout engines, in these workers or in others
     sends_weights: bool = False  # the actor's, to engines in other processes
-
-    @property
-    def generates(self) -> bool:
-        """Whether the run has rollout engines, in these workers or in others."""
-        return "rollout" in self.roles or self.sends_weights
 
 
 def with_local_models(setup: WorkerSetup) -> WorkerSetup:

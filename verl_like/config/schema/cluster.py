@@ -21,8 +21,8 @@ class ClusterConfig(Section):
     )
     placement: dict[str, float] = option(
         {},
-        "Workers of each pool, a number or a fraction of all: {trainer: 4, rollout: 4} separates the engines "
-        "from training; empty places everything on every worker.",
+        "Workers of each pool, a number or a fraction of all: {trainer: 4, rollout: 4} separates the engines from "
+        "training. ref and critic may have pools, too. Empty places everything on every worker.",
         check=lambda v: all(size > 0 and (size < 1 or size == int(size)) for size in v.values()),
         expected="pools with a whole number of workers, or with fractions below 1",
     )
