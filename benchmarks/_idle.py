@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import ray
@@ -24,12 +24,14 @@ from verl_like.reward.scores import Scores
 from verl_like.runs.folder import RunFolder
 from verl_like.training.build import Stack
 from verl_like.training.parts import parts_of
-from verl_like.training.ppo import PPOTrainer
 from verl_like.training.rewards import Rewards
+from verl_like.training.rollout_trainer import RolloutTrainer
+from verl_like.workers.engine_pool import EnginePool
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, RefGroup, RolloutGroup
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateTerms
 
 TIMEOUT_S = 300.0
+AnyTrainer = TypeVar("AnyTrainer", bound=RolloutTrainer)
 
 
 def build_roles(response_lengths: Array, block_bytes: int, ranks: int) -> dict[str, Any]:
@@ -41,6 +43,7 @@ def build_roles(response_lengths: Array, block_bytes: int, ranks: int) -> dict[s
         "RefRole": idle,
         "CriticRole": idle,
         "AdvantageRole": IdleAdvantages(),
+        "SenderRole": IdleSender(),
     }
 
 
@@ -76,15 +79,18 @@ class IdleRollout:
         for i in range(len(groups)):
             size += int(per_group[i])
             if (size >= self._block_bytes and i + 1 - first >= min_groups) or i + 1 == len(groups):
-                yield from self._block(prompts, np.arange(first, i + 1), n, version)
+                facts, table = self.block(prompts, np.arange(first, i + 1), n, version)
+                yield facts
+                yield table
                 first, size = i + 1, 0
 
-    def _block(self, prompts: DataProto, chosen: Array, n: int, version: int) -> Iterator[Facts | DataProto]:
+    def block(self, prompts: DataProto, chosen: Array, n: int, version: int) -> tuple[Facts, DataProto]:
+        """Return the facts and the block of finished prompts."""
         source = prompts.select_idxs(np.repeat(chosen, n))
         group_id = np.asarray(source["group_id"])
         lengths = self._lengths[group_id[::n]].ravel()
         total, rows = int(lengths.sum()), len(group_id)
-        yield {
+        facts = {
             "group_id": group_id,
             "sample": np.tile(np.arange(n, dtype=np.int32), len(chosen)),
             "uid": np.array(source["uid"]),
@@ -100,7 +106,7 @@ class IdleRollout:
             name: Ragged.from_lengths(workload.token_column(name, total), lengths)
             for name in ("response_ids", "response_mask", "rollout_log_probs")
         }
-        yield DataProto(
+        return facts, DataProto(
             {
                 "prompt_ids": source["prompt_ids"],
                 **made,
@@ -141,6 +147,16 @@ class IdleLearner:
             [*workload.SEQUENCE, *(terms.columns if terms is not None else ("values", "returns"))], timeout_s=TIMEOUT_S
         )
         return {"actor/loss" if terms is not None else "critic/value_loss": 0.0}, None
+
+
+class IdleSender:
+    """The trainer's side of the meeting with separate engines, which do not come."""
+
+    def address(self) -> tuple[str, int]:
+        return "nowhere", 0
+
+    def join(self, meeting: object) -> None:
+        pass
 
 
 class IdleAdvantages:
@@ -246,24 +262,41 @@ def step_config(rows: int) -> Config:
     return config
 
 
-def idle_trainer(
-    config: Config, folder: Path, *, workers: WorkerGroup, advantages: WorkerGroup, num_scorers: int, num_nodes: int = 1
-) -> PPOTrainer:
-    """Yield the real trainer over idle workers; call its ``step``."""
-    config.trainer.output_dir = str(folder)
+def idle_stack(
+    config: Config,
+    *,
+    workers: WorkerGroup,
+    advantages: WorkerGroup,
+    num_scorers: int,
+    num_nodes: int = 1,
+    rollout: EnginePool | None = None,
+) -> Stack:
+    """Return the parts of a trainer over idle workers.
+
+    Args:
+        rollout: separate engines; by default the workers generate.
+    """
     devices = Devices("cpu", num_nodes, workers.world_size // num_nodes)
     node_of_rank = [node for node, ranks in enumerate(devices.nodes) for _ in ranks]
-    stack = Stack(
+    engines = rollout or RolloutGroup(workers, config.rollout, node_of_rank=node_of_rank)
+    return Stack(
         devices=devices,
         separate={},
         actor=ActorGroup(workers),
-        rollout=RolloutGroup(workers, config.rollout, node_of_rank=node_of_rank),
+        rollout=engines,
         critic=CriticGroup(workers),
         ref=RefGroup(workers),
         advantages=AdvantageGroup(advantages),
         rewards=Rewards(IdleFunctions(num_scorers), [], config.reward),  # type: ignore[arg-type]
-        processes=(workers, advantages),
+        processes=(workers, advantages, *([rollout] if rollout is not None else [])),
     )
+
+
+def idle_trainer(kind: type[AnyTrainer], config: Config, folder: Path, stack: Stack) -> AnyTrainer:
+    """Return the real trainer over idle workers; call its ``step``."""
+    config.trainer.output_dir = str(folder)
     loader: Any = IdlePrompts(config.data.train_batch_size)
     trackers: Any = None  # steps are not logged
-    return PPOTrainer(parts_of(config, stack, RunFolder(config), loader=loader, trackers=trackers))
+    run = RunFolder(config)
+    run.path.mkdir(parents=True, exist_ok=True)
+    return kind(parts_of(config, stack, run, loader=loader, trackers=trackers))

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,7 +22,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks import _workload as workload
-from benchmarks._idle import TIMEOUT_S, idle_trainer, step_config
+from benchmarks._idle import TIMEOUT_S, idle_stack, idle_trainer, step_config
 from verl_like.config.schema import ClusterConfig
 from verl_like.controller import ray_calls
 from verl_like.controller.placement import ray_cluster
@@ -32,6 +32,7 @@ from verl_like.controller.tree import LATE_S, Branch, Tree
 from verl_like.controller.worker_group import MAX_BRANCHES, WorkerGroup
 from verl_like.protocol import Array
 from verl_like.training.ppo import PPOTrainer
+from verl_like.training.rollout_trainer import RolloutTrainer
 
 ROOT = Path(__file__).parents[1]
 RANKS_PER_NODE = 8
@@ -79,11 +80,16 @@ class StepCost:
     store_mb: float
 
 
+def response_lengths(rows: int) -> Array:
+    """Return the response tokens of each row, [rows]."""
+    return workload.lengths(rows, SEED) * RESPONSE_TOKENS // workload.MEAN_RESPONSE_LENGTH
+
+
 @contextmanager
 def simulated(ranks: int) -> Iterator[PPOTrainer]:
     """Yield a trainer over so many ranks, with equally many rows for each."""
     rows = ranks * ROWS_PER_RANK
-    lengths: Array = workload.lengths(rows, SEED) * RESPONSE_TOKENS // workload.MEAN_RESPONSE_LENGTH
+    lengths, config = response_lengths(rows), step_config(rows)
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with ray_cluster(ClusterConfig(object_store_memory_gib=6.0), "bench"), tempfile.TemporaryDirectory() as folder:
         workers = SimulatedGroup("worker", world_size=PROCESSES, placement=None, env=environment, timeout_s=TIMEOUT_S)
@@ -92,21 +98,26 @@ def simulated(ranks: int) -> Iterator[PPOTrainer]:
             group.build("benchmarks._idle:build_roles", lambda rank: (lengths, 256 * 1024, ranks), timeout_s=TIMEOUT_S)
             group.wait_built(timeout_s=TIMEOUT_S)
         workers.pretend(ranks)
-        trainer = idle_trainer(
-            step_config(rows),
-            Path(folder),
+        stack = idle_stack(
+            config,
             workers=workers,
             advantages=advantages,
             num_scorers=PROCESSES,
             num_nodes=math.ceil(ranks / RANKS_PER_NODE),
         )
+        trainer = idle_trainer(PPOTrainer, config, Path(folder), stack)
         trainer.version = 0
         yield trainer
 
 
 def step_cost(ranks: int) -> StepCost:
-    """Measure some steps, after one that is not measured."""
-    with simulated(ranks) as trainer:
+    """Measure some synchronous steps over so many ranks."""
+    return cost_of(simulated(ranks))
+
+
+def cost_of(opened: AbstractContextManager[RolloutTrainer]) -> StepCost:
+    """Measure some steps of a trainer, after one that is not measured."""
+    with opened as trainer:
         for step in range(1, WARM_UP_STEPS + 1):
             trainer.step(step)
         gc.collect()
@@ -132,7 +143,7 @@ def _created_mb() -> float:
     return float("nan") if use is None else use.created / 1e6
 
 
-def _most_references(trainer: PPOTrainer) -> int:
+def _most_references(trainer: RolloutTrainer) -> int:
     """Count references in a separate step, since counting takes the driver's time."""
     counts, is_over = [0], threading.Event()
 

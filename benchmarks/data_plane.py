@@ -25,7 +25,7 @@ import numpy as np
 import ray
 
 from benchmarks import _workload as workload
-from benchmarks._idle import TIMEOUT_S, idle_trainer, step_config
+from benchmarks._idle import TIMEOUT_S, idle_stack, idle_trainer, step_config
 from verl_like.config.schema import ClusterConfig
 from verl_like.controller.placement import ray_cluster
 from verl_like.controller.store import store_use
@@ -66,7 +66,8 @@ def measure(rows: int, *, block_kib: int, has_advantages: bool = False) -> dict[
         real = "verl_like.workers.advantages:build_roles", (config.algorithm, TIMEOUT_S)
         for group, (roles, needed) in zip(groups, (idle, real if has_advantages else idle), strict=True):
             _build(group, roles, needed)
-        trainer = idle_trainer(config, Path(folder), workers=groups[0], advantages=groups[1], num_scorers=2)
+        stack = idle_stack(config, workers=groups[0], advantages=groups[1], num_scorers=2)
+        trainer = idle_trainer(PPOTrainer, config, Path(folder), stack)
         return _steps(trainer, payload) | {
             "tokens": rows * workload.PROMPT_LENGTH + int(response_lengths.sum()),
             "payload_bytes": payload,

@@ -102,6 +102,7 @@ NOT_RUN = {
                 "weight_sync",
                 "agent_overlap",
                 "async_speedup",
+                "on_sync",
                 "update",
                 "rollout",
                 "skewed_rollout",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,8 @@ from verl_like.controller.remote_batch import Facts
 from verl_like.controller.wait import Meanwhile
 from verl_like.workers import engine_pool
 from verl_like.workers.engine_members import PooledEngine
-from verl_like.workers.engine_pool import Admission, EnginePool
+from verl_like.workers.engine_pool import Admission, EnginePool, _assigned
+from verl_like.workers.messages import Event
 
 
 class Group:
@@ -195,6 +197,29 @@ def test_the_prompts_of_a_lost_engine_go_to_another_one_and_what_has_arrived_doe
     finish(left, admission.number, [1, 2, 3])
     pool.pump()
     assert admission.is_complete
+
+
+def test_a_repeated_schedule_gives_each_engine_what_it_had_after_the_same_syncs(pool_of: Any) -> None:
+    pool, members = pool_of(2, by_queue=True, max_num_seqs=2)
+    sync = Event(0, "sync", 0)
+    events = {
+        "engine 0": [sync, Event(0, "admit", 1, (2, 3)), sync, Event(9, "admit", 1, (0,))],
+        "engine 1": [sync, Event(1, "admit", 1, (1,))],
+    }
+    pool._planned = {name: deque(_assigned(of_engine)) for name, of_engine in events.items()}
+    pool._num_syncs = 1
+    admission, _ = admitted(pool, 4)
+    assert rows_of(members) == [[[2, 3]], [[1]]] and list(admission.waiting) == [0]
+    pool._num_syncs = 2
+    pool.pump()
+    assert rows_of(members) == [[[2, 3], [0]], [[1]]]
+
+
+def test_a_schedule_of_other_prompts_is_refused(pool_of: Any) -> None:
+    pool, _ = pool_of(1)
+    pool._planned = {"engine 0": deque(_assigned([Event(0, "admit", 1, (7,))]))}
+    with pytest.raises(ValueError, match=r"gives engine 0 prompts \[7\] of admission 1, of which only \[0, 1\] wait"):
+        admitted(pool, 2)
 
 
 def test_no_prompt_is_sent_while_weights_are_and_afterwards_with_the_new_version(pool_of: Any) -> None:

@@ -211,11 +211,16 @@ class EnginePool:
         """Take what the schedule to repeat assigns to these engines before the next sync."""
         shares = []
         for engine in engines:
-            planned = self._planned[engine.name]
+            planned = self._planned.get(engine.name, deque())
             while planned and (planned[0].number, planned[0].num_syncs) == (admission.number, self._num_syncs):
                 rows = list(planned.popleft().rows)
-                for row in rows:
-                    admission.waiting.remove(row)
+                if not set(rows) <= set(admission.waiting):
+                    raise ValueError(
+                        f"the schedule to repeat gives {engine.name} prompts {rows} of admission {admission.number}, "
+                        f"of which only {sorted(admission.waiting)} wait. Repeat it with the command, the data and the "
+                        "versions of the recorded run."
+                    )
+                admission.waiting = deque(row for row in admission.waiting if row not in rows)
                 shares.append((engine, rows))
         return shares
 
