@@ -85,7 +85,11 @@ class Prompts:
 
 @pytest.fixture
 def pool_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[EnginePool, Members]]]:
-    monkeypatch.setattr(engine_pool, "polled", lambda streams, *, timeout_s: {})
+
+    def polled(streams: Sequence[Streams], *, timeout_s: float) -> dict[Streams, list[str]]:
+        return {each: ["an item"] for each in streams if each.arriving or each.error is not None}
+
+    monkeypatch.setattr(engine_pool, "polled", polled)
 
     def made(count: int, *, timeout_s: float = 60.0, by_queue: bool = False, **rollout: Any) -> Any:
         members: Any = Members(count)

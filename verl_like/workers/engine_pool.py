@@ -252,9 +252,12 @@ class EnginePool:
         try:
             ready = dict(polled([engine.streams for engine in self._members.present], timeout_s=timeout_s))
             for engine in list(self._members.present):
+                items = ready.get(engine.streams, [])
+                if not items and not engine.answers:  # most of many engines
+                    continue
                 try:
-                    engine.answers = still_pending(engine.answers, stage="rollout")
-                    pairs = engine.streams.pairs(ready.get(engine.streams, []))
+                    engine.answers = still_pending(engine.answers, stage="rollout") if engine.answers else {}
+                    pairs = engine.streams.pairs(items) if items else []
                 except WorkerError as error:
                     self._members.lose(engine, error)
                     self._requeue_lost()
