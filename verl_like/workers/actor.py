@@ -127,9 +127,10 @@ class ActorRole:
     @dispatch(Dispatch.SPLIT)
     def supervise(self, rows: RemoteRows) -> tuple[dict[str, float], None]:
         """Make one supervised update on these rows."""
-        table = rows.fetch(SEQUENCE, timeout_s=self._timeout_s)
+        table, learner = rows.fetch(SEQUENCE, timeout_s=self._timeout_s), self._learning()
+        learner.onload()  # and no offload: nothing else needs the accelerator
         self._seed()
-        updates = [self._learning().update(table, SftLoss())]
+        updates = [learner.update(table, SftLoss())]
         self.version += 1
         return summary(updates, prefix="actor/"), None
 
