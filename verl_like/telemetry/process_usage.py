@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from verl_like.context import current
+from verl_like.telemetry.device_memory import DeviceMemory
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import Ledger, Span
 
@@ -57,7 +57,7 @@ class Reporter:
         seconds = {name: total - self._totals.get(name, 0.0) for name, total in totals.items()}
         wall_s, self._totals, self._taken_at = now - self._taken_at, totals, now
         rss, peak = _host_bytes()
-        device, device_peak = _device_bytes()
+        device, device_peak = current(DeviceMemory).take()
         counts, peaks = current(Ledger).take_numbers()
         return ProcessReport(
             who=current(Heartbeat).who,
@@ -102,13 +102,3 @@ def _host_bytes() -> tuple[int, int]:
     with suppress(OSError):  # makes the kernel reset the peak
         Path("/proc/self/clear_refs").write_text("5")
     return rss, max(peak, rss)
-
-
-def _device_bytes() -> tuple[int, int]:
-    """Return the accelerator memory allocated by PyTorch, and its peak since the last call."""
-    torch = sys.modules.get("torch")  # a process that has not imported torch uses none
-    if torch is None or not torch.cuda.is_initialized():
-        return 0, 0
-    found = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    return found
