@@ -50,7 +50,9 @@ def engine() -> Any:
     config = SimpleNamespace(
         parallel_config=SimpleNamespace(data_parallel_size=1),
         speculative_config=None,
-        model_config=SimpleNamespace(enable_sleep_mode=True),
+        model_config=SimpleNamespace(enable_sleep_mode=True, logits_processors=None),
+        reasoning_config=None,
+        compilation_config=SimpleNamespace(pass_config=SimpleNamespace(fuse_allreduce_rms=True)),
     )
     return SimpleNamespace(
         vllm_config=config,
@@ -63,7 +65,7 @@ def engine() -> Any:
 @pytest.fixture
 def one_rank(assumptions: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Of one rank; what sums over ranks is returned, to be changed."""
-    communicator = SimpleNamespace(ca_comm=None, fi_ar_comm=None, symm_mem_comm=None)
+    communicator = SimpleNamespace(ca_comm=None, fi_ar_comm=None, fi_pcie_ipc_ar_comm=None, symm_mem_comm=None)
     group = SimpleNamespace(ranks=[0], device_communicator=communicator)
     monkeypatch.setattr(assumptions.parallel_state, "get_tp_group", lambda: group)
     monkeypatch.setattr(assumptions.dist, "get_rank", lambda: 0)
@@ -94,6 +96,14 @@ def broken_zeroing(engine: Any) -> None:
     engine.engine_core.engine_core.scheduler.needs_kv_cache_zeroing = True
 
 
+def broken_sampler(engine: Any) -> None:
+    engine.vllm_config.model_config.logits_processors = ["mine:Processor"]
+
+
+def broken_thinking(engine: Any) -> None:
+    engine.vllm_config.reasoning_config = SimpleNamespace(enabled=True)
+
+
 def broken_device(engine: Any) -> None:
     engine.model_executor.driver_worker.worker.device = "cuda:1"
 
@@ -107,6 +117,8 @@ def broken_device(engine: Any) -> None:
         (broken_queue, "at most one step is planned ahead"),
         (broken_zeroing, "the cache need not be zeroed"),
         (broken_device, "on this process's one GPU"),
+        (broken_sampler, "no logits processors and no budget for thinking"),
+        (broken_thinking, "no logits processors and no budget for thinking"),
     ],
 )
 def test_violated_assumptions_are_reported(assumptions: Any, breaks: Any, reported: str) -> None:
@@ -118,10 +130,48 @@ def test_violated_assumptions_are_reported(assumptions: Any, breaks: Any, report
     assert "lock file" in str(raised.value)
 
 
-def test_another_way_of_summing_is_reported(assumptions: Any, one_rank: SimpleNamespace) -> None:
-    one_rank.fi_ar_comm = object()
+@pytest.mark.parametrize("name", ["ca_comm", "fi_ar_comm", "fi_pcie_ipc_ar_comm", "symm_mem_comm"])
+def test_another_way_of_summing_is_reported(assumptions: Any, one_rank: SimpleNamespace, name: str) -> None:
+    setattr(one_rank, name, object())
     with pytest.raises(RuntimeError, match="only NCCL sums over ranks"):
         assumptions.check_engine(engine(), device="cuda", tensor_parallel_size=1)
+
+
+def test_a_fused_sum_is_reported_where_ranks_share_an_engine(assumptions: Any, one_rank: SimpleNamespace) -> None:
+    found = engine()
+    assumptions.parallel_state.get_tp_group().ranks = [0, 1]
+    with pytest.raises(RuntimeError, match="no compiled kernel includes a sum over ranks"):
+        assumptions.check_engine(found, device="cuda", tensor_parallel_size=2)
+    found.vllm_config.compilation_config.pass_config.fuse_allreduce_rms = False
+    assumptions.check_engine(found, device="cuda", tensor_parallel_size=2)
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "is_taken"),
+    [("cpu", "0.24.0", True), ("cuda", "0.24.0", False), ("cuda", "0.32.0", True), ("cpu", "0.23.1", False)],
+)
+def test_a_version_is_supported_by_device(
+    internals: Any, monkeypatch: pytest.MonkeyPatch, device: str, version: str, is_taken: bool
+) -> None:
+    monkeypatch.setattr(internals.vllm, "__version__", version)
+    if is_taken:
+        internals.check_version(device)
+    else:
+        with pytest.raises(RuntimeError, match=rf"Found vllm {version}, expected 0\.\d+ or newer on {device}"):
+            internals.check_version(device)
+
+
+def test_settings_of_the_users_are_added_to_those_that_the_engine_needs() -> None:
+    merged = module("engine")._merged
+    own = {"compilation_config": {"pass_config": {"fuse_allreduce_rms": False}}, "block_size": 16}
+    users = {"compilation_config": {"mode": 3, "pass_config": {"eliminate_noops": True}}, "seed": 1}
+    assert merged(own, users) == {
+        "compilation_config": {"mode": 3, "pass_config": {"fuse_allreduce_rms": False, "eliminate_noops": True}},
+        "block_size": 16,
+        "seed": 1,
+    }
+    with pytest.raises(ValueError, match=r"compilation_config is 3, expected a mapping, .*Write it as"):
+        merged(own, {"compilation_config": 3})
 
 
 def test_a_models_class_is_checked_without_another_process(internals: Any, monkeypatch: pytest.MonkeyPatch) -> None:

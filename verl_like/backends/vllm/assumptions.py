@@ -89,8 +89,18 @@ def _tags(parts: Parts) -> bool:
 
 def _sums_by_nccl(parts: Parts) -> bool:
     communicator = parallel_state.get_tp_group().device_communicator
-    others = ("ca_comm", "fi_ar_comm", "symm_mem_comm")
+    others = ("ca_comm", "fi_ar_comm", "fi_pcie_ipc_ar_comm", "symm_mem_comm")
     return all(getattr(communicator, name, None) is None for name in others)
+
+
+def _sums_are_not_fused(parts: Parts) -> bool:
+    passes = parts.config.compilation_config.pass_config
+    return parts.tensor_parallel_size == 1 or not passes.fuse_allreduce_rms
+
+
+def _samples_without_lost_state(parts: Parts) -> bool:
+    reasoning = parts.config.reasoning_config
+    return not parts.config.model_config.logits_processors and (reasoning is None or not reasoning.enabled)
 
 
 def _is_own_group(parts: Parts) -> bool:
@@ -153,6 +163,12 @@ ON_GPU: tuple[Assumption, ...] = (
     ),
     Assumption(
         "only NCCL sums over ranks", "other all-reduces number GPUs that this process does not see", _sums_by_nccl
+    ),
+    Assumption("no compiled kernel includes a sum over ranks", "it would not be NCCL's", _sums_are_not_fused),
+    Assumption(
+        "requests have no logits processors and no budget for thinking",
+        "sleep drops what the sampler keeps for these",
+        _samples_without_lost_state,
     ),
     Assumption(
         "the engine is on this process's one GPU",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,9 @@ from verl_like.backends.vllm.packing import PackedWeights
 from verl_like.backends.vllm.sampling import SEED, CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.context import current
 from verl_like.machine.engine_arguments import OWN, unusable
+from verl_like.telemetry.device_memory import DeviceMemory
 
 if TYPE_CHECKING:
     from verl_like.backends.vllm.adapter import EngineAdapter
@@ -65,7 +67,7 @@ class VllmEngine(SyncedEngine):
         seed: int,
         run_id: str,
     ) -> None:
-        internals.check_version()
+        internals.check_version(device)
         internals.quiet()
         check_kernels()
         _check_process(rollout.tensor_parallel_size)
@@ -187,17 +189,20 @@ class VllmEngine(SyncedEngine):
 
     def _free_memory(self) -> None:
         if self._device == "cuda":  # level 1 keeps in host memory the weights that no sync transfers
+            current(DeviceMemory).mark()
             self._engine.sleep(level=2 if self._adapter is None else 1)
 
     def _wake_weights(self) -> None:
         if self._device == "cuda":
             # Memory that PyTorch caches is not free for the engine.
             torch.cuda.empty_cache()
+            current(DeviceMemory).mark()
             self._engine.wake_up(tags=["weights"])
 
     def _wake_cache(self) -> None:
         if self._device == "cuda":
             torch.cuda.empty_cache()
+            current(DeviceMemory).mark()
             self._engine.wake_up(tags=["kv_cache"])
 
     def _eager(self) -> AbstractContextManager[Any]:
@@ -312,7 +317,26 @@ def engine_arguments(
     known, own = {field.name for field in fields(EngineArgs)}, OWN | (arguments.keys() - _SOFT_ARGUMENTS)
     for problem in unusable(rollout.engine_kwargs, known=known, own=own):
         raise ValueError(problem)
-    return arguments | rollout.engine_kwargs
+    return _merged(arguments, rollout.engine_kwargs)
+
+
+def _merged(arguments: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with the others' values; a mapping keeps the entries that the others do not have.
+
+    Raises:
+        ValueError: a value would replace a mapping, some of whose entries tensor parallelism relies on.
+    """
+    merged = dict(arguments)
+    for name, value in others.items():
+        if isinstance(own := merged.get(name), Mapping):
+            if not isinstance(value, Mapping):
+                raise ValueError(
+                    f"rollout.engine_kwargs.{name} is {value!r}, expected a mapping, since the engine needs "
+                    f"{dict(own)} as well. Write it as {{{name}: {{...}}}}."
+                )
+            value = _merged(own, value)
+        merged[name] = value
+    return merged
 
 
 def _constructed(

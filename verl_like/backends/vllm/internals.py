@@ -21,7 +21,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from verl_like.backends.vllm.environment import DEFAULT_LOGGING_LEVEL
 
-OLDEST_VERSION = (0, 24)
+OLDEST_VERSION = {"cpu": (0, 24), "cuda": (0, 32)}  # on GPUs, the oldest whose model runner the adapter was read with
 
 _CHATTY_LOGGERS = (
     "torch._library.triton",  # no Triton on CPU
@@ -36,13 +36,14 @@ _CHATTY_LOGGERS = (
 )
 
 
-def check_version() -> None:
+def check_version(device: str) -> None:
+    """Raise RuntimeError if vLLM is older than the adapter supports on ``device`` ("cpu" or "cuda")."""
     found = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    if found < OLDEST_VERSION:
-        oldest = ".".join(map(str, OLDEST_VERSION))
+    if found < OLDEST_VERSION[device]:
+        oldest = ".".join(map(str, OLDEST_VERSION[device]))
         raise RuntimeError(
-            f"Found vllm {vllm.__version__}, expected {oldest} or newer. Install what the lock file in requirements/ "
-            f"names."
+            f"Found vllm {vllm.__version__}, expected {oldest} or newer on {device}. Install what the lock file in "
+            "requirements/ names."
         )
 
 
