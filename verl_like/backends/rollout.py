@@ -69,7 +69,7 @@ def load_backend(name: str) -> Callable[..., RolloutEngine]:
 
 def rollout_environment(name: str, *, device: str, num_threads: int = 1) -> dict[str, str]:
     """Return the environment variables that a worker with the engine ``name`` needs before it imports torch."""
-    shared = cpu_environment(num_threads) if device == "cpu" else gpu_environment()
+    shared = cpu_environment(num_threads) if device == "cpu" else gpu_environment(num_threads)
     if name != "vllm":
         return shared
     from verl_like.backends.vllm.environment import environment
@@ -99,13 +99,16 @@ def cpu_environment(num_threads: int = 1) -> dict[str, str]:
     }
 
 
-def gpu_environment() -> dict[str, str]:
+def gpu_environment(num_threads: int = 1) -> dict[str, str]:
     """Return the variables of every worker that runs a model on a GPU, as above.
 
     Expandable segments of GPU memory: batches of varying sizes fragment fixed segments. vLLM 0.32 turns them off around
     its own pool (device_allocator/cumem.py).
+
+    Args:
+        num_threads: OpenMP threads of the process, which an optimiser in host memory uses; Ray would set 1.
     """
-    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    return {"OMP_NUM_THREADS": str(num_threads), "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 def remove_leftovers(run_id: str) -> None:

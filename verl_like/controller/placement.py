@@ -31,12 +31,17 @@ class Devices:
     kind: str  # "cpu" or "cuda"
     num_nodes: int
     workers_per_node: int
-    threads_per_worker: int = 1  # on CPU
-    cores: int = 0  # shared by the workers of a node on CPU
+    threads_per_worker: int = 1  # on CPU, for each of which Ray reserves a core
+    cores: int = 0  # shared by the workers of a node
 
     @property
     def world_size(self) -> int:
         return self.num_nodes * self.workers_per_node
+
+    @property
+    def num_threads(self) -> int:
+        """The threads of a worker's computations on the host."""
+        return self.threads_per_worker if self.kind == "cpu" else max(self.cores // self.workers_per_node, 1)
 
     @property
     def workers(self) -> str:
@@ -137,8 +142,9 @@ def devices(config: ClusterConfig, *, shared_out: Callable[[int], Shares]) -> De
     if config.num_nodes > len(nodes):
         found = f"cluster.num_nodes is {config.num_nodes}, but the Ray cluster has {len(nodes)} nodes."
         raise ValueError(f"{found} Add nodes or lower cluster.num_nodes.")
-    available = gpus[config.num_nodes - 1] if kind == "cuda" else min(int(node.get("CPU", 0)) for node in nodes)
-    cores = available if config.address else min(available, usable_cores())
+    of_nodes = min(int(node.get("CPU", 0)) for node in nodes)
+    cores = of_nodes if config.address else min(of_nodes, usable_cores())
+    available = gpus[config.num_nodes - 1] if kind == "cuda" else of_nodes
     shares = shared_out(cores)
     per_node = config.wanted_per_node or (available if kind == "cuda" else shares.workers)
     if per_node > available or per_node == 0:
@@ -156,7 +162,8 @@ def pool_of(where: Devices, num_workers: int) -> Devices:
     """Return the devices of a pool with this many of the workers: part of a node, or whole nodes."""
     per_node = min(num_workers, where.workers_per_node)
     assert num_workers % per_node == 0, f"{num_workers} workers do not fill nodes of {where.workers_per_node}"
-    return replace(where, num_nodes=num_workers // per_node, workers_per_node=per_node)
+    cores = where.cores * per_node // where.workers_per_node
+    return replace(where, num_nodes=num_workers // per_node, workers_per_node=per_node, cores=cores)
 
 
 class Placement:

@@ -173,7 +173,7 @@ def _workers(config: Config, name: str, where: Devices, *, run_id: str, backend:
         name,
         world_size=where.world_size,
         placement=placement,
-        env=worker_environment(config, where.kind, num_threads=where.threads_per_worker),
+        env=worker_environment(config, where.kind, num_threads=where.num_threads),
         timeout_s=config.trainer.stage_timeout_s,
         heartbeats=str(heartbeat_folder(run_id)),
     )

@@ -10,7 +10,7 @@ def worker_environment(config: Config, device: str, *, num_threads: int = 1) -> 
     """Return the variables that a hybrid worker needs before it imports anything; ``cluster.env`` takes precedence.
 
     Args:
-        num_threads: threads of a worker on CPU.
+        num_threads: threads of a worker.
     """
     engine = rollout_environment(config.rollout.backend, device=device, num_threads=num_threads)
     return {**engine, **_deterministic_variables(config, device), **config.cluster.env}
