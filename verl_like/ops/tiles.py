@@ -23,6 +23,7 @@ FLOAT32 = 4
 CPU_TILE_BYTES = 4 * 2**20  # a tile of this size is still in the cache when it is summed
 TILES_IN_BUDGET = 8
 AT_WORK = 3  # tiles at the same time: logits, values computed from them, and their copy in the weight's dtype
+ALIGNED = 128  # columns
 LOWEST = -1e30  # instead of -inf: its probability is also zero, and times zero it is not NaN
 
 
@@ -127,6 +128,18 @@ def num_tiles(rows: int, vocabulary: int, *, budget: int, on_cpu: bool) -> int:
     return min(max(-(-rows * vocabulary * FLOAT32 // size), 1), vocabulary)
 
 
+def tile_spans(vocabulary: int, count: int, *, on_cpu: bool) -> list[tuple[int, int]]:
+    """Return the (first, end) columns of about ``count`` tiles, which are equally wide up to rounding.
+
+    Equal tiles instead of full ones and a rest: a rest of one token would be a size that compiled functions do not
+    cover. On GPUs every tile but the last starts and ends at a multiple of ``ALIGNED``, because products with other
+    widths are slower.
+    """
+    unit = 1 if on_cpu or vocabulary < count * ALIGNED else ALIGNED
+    bounds = [vocabulary // unit * i // count * unit for i in range(count)]
+    return list(pairwise([*bounds, vocabulary]))
+
+
 def num_kept(tile_bytes: int, *, budget: int) -> int:
     """Return the number of tiles that are kept for backward."""
     return max(budget // max(tile_bytes, 1) - AT_WORK, 0)
@@ -140,7 +153,8 @@ class OutputLayer:
         weight: [V, H].
         bias: [V] or None.
         softcap: ``cap * tanh(logits / cap)``; 0 for none.
-        in_float32: whether logits of 16-bit states and weights stay in float32 instead of being rounded.
+        in_float32: whether logits of 16-bit states and weights stay in float32 instead of being rounded; on GPUs they
+            always do.
     """
 
     weight: Tensor
@@ -163,10 +177,8 @@ class Tiles:
         self._hidden, self._layer, self._scale = hidden, layer, scale
         rows, vocabulary = len(hidden), len(layer.weight)
         count = num_tiles(rows, vocabulary, budget=budget, on_cpu=hidden.device.type == "cpu")
-        # Equal tiles instead of full tiles and a rest: a rest of one token would be a size that compiled functions do
-        # not cover.
-        self.spans = list(pairwise(vocabulary * i // count for i in range(count + 1)))
-        widest = -(-vocabulary // count)
+        self.spans = tile_spans(vocabulary, count, on_cpu=hidden.device.type == "cpu")
+        widest = max(stop - start for start, stop in self.spans)
         self.num_kept = num_kept(rows * widest * FLOAT32, budget=budget)
         self._brings_memory = prefers_onednn(hidden, layer.weight)  # a product allocates it
         size = rows * widest
@@ -193,12 +205,12 @@ class Tiles:
         hidden = self._hidden
         if hidden.dtype == torch.float32:
             torch.mm(hidden, weight.t(), out=into)
+        elif hidden.device.type == "cuda":
+            # The same cores; their sums are in float32 anyway, and would otherwise be rounded to 16 bits, written and
+            # read again (torch 2.13).
+            torch.mm(hidden, weight.t(), torch.float32, out=into)
         elif not self._layer.in_float32:
             into.copy_(hidden @ weight.t())
-        elif hidden.device.type == "cuda":
-            # The same cores; their sums are in float32 anyway, and would otherwise be rounded to 16 bits afterwards
-            # (torch 2.13).
-            torch.mm(hidden, weight.t(), torch.float32, out=into)
         else:
             torch.mm(hidden.float(), weight.t().float(), out=into)
 
@@ -220,6 +232,8 @@ class Tiles:
             total.add_(linear(gradient, weight.t()))
         elif weight.dtype == total.dtype:
             total.addmm_(gradient, weight)
+        elif weight.device.type == "cuda":
+            torch.addmm(total, gradient, weight, torch.float32, out=total)
         else:
             total.add_(gradient @ weight)
 
