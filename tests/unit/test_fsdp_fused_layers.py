@@ -5,6 +5,7 @@ are others with the names and arguments of liger-kernel 0.8.5.
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import pytest
@@ -45,7 +46,9 @@ class LigerSwiGLUMLP(nn.Module):
 def liger(monkeypatch: pytest.MonkeyPatch) -> None:
     package = ModuleType("liger_kernel.transformers")
     package.LigerRMSNorm, package.LigerSwiGLUMLP = LigerRMSNorm, LigerSwiGLUMLP  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "liger_kernel", ModuleType("liger_kernel"))
+    parent = ModuleType("liger_kernel")
+    parent.__spec__ = ModuleSpec("liger_kernel", None)
+    monkeypatch.setitem(sys.modules, "liger_kernel", parent)
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers", package)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
@@ -76,6 +79,17 @@ def test_a_feed_forward_part_with_another_activation_stays(liger: None) -> None:
 def test_a_family_whose_layers_are_others_is_refused(liger: None) -> None:
     with pytest.raises(ValueError, match=r"Gemma3ForCausalLM has no layer that these kernels compute.*kernels=torch"):
         with_fused_layers(FAMILIES["gemma3"]())
+
+
+def test_by_default_layers_are_fused_where_that_is_possible(liger: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    fused, other = tiny_model("qwen3"), FAMILIES["gemma3"]()
+    for model in (fused, other):
+        with_fused_layers(model, is_required=False)
+    assert LigerRMSNorm in map(type, fused.modules()) and LigerRMSNorm not in map(type, other.modules())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    on_cpu = tiny_model("qwen3")
+    with_fused_layers(on_cpu, is_required=False)
+    assert LigerRMSNorm not in map(type, on_cpu.modules())
 
 
 def test_without_a_gpu_or_without_liger_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,9 +99,11 @@ def _settings(
     setup: WorkerSetup, role: ActorConfig | RefConfig | CriticConfig, path: str, *, is_frozen: bool = False
 ) -> EngineSettings:
     """Return the engine settings of a role's model; an empty ``path`` means the policy's."""
-    config = setup.config
+    config, kernels = setup.config, setup.config.model.kernels
+    if kernels == "auto" and (setup.device != "cuda" or config.actor.compile_layers):
+        kernels = "torch"
     return EngineSettings(
-        model=replace(config.model, path=path or config.model.path),
+        model=replace(config.model, path=path or config.model.path, kernels=kernels),
         fsdp=role.fsdp,
         device=torch.device(setup.device),
         max_tokens_per_micro_batch=role.max_tokens_per_micro_batch,

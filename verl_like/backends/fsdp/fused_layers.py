@@ -9,6 +9,7 @@ module, not a layer. Checked against liger-kernel 0.8.5.
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -22,14 +23,21 @@ _GATED = {f"{family}MLP" for family in _FAMILIES}
 _SILU = ("silu", "swish")
 
 
-def with_fused_layers(module: nn.Module) -> None:
+def with_fused_layers(module: nn.Module, *, is_required: bool = True) -> None:
     """Make layers compute with Liger's kernels if it has the same function; names and parameters stay.
+
+    Args:
+        is_required: whether a model that cannot have these kernels is an error; otherwise it stays as it is.
 
     Raises:
         ValueError: if there is no GPU, Liger cannot be imported, or the model has no such layer.
     """
+    if not is_required and not (torch.cuda.is_available() and find_spec("liger_kernel")):
+        return
     liger = _liger()
     layers = [layer for layer in module.modules() if _is_norm(layer) or _is_gated(layer)]
+    if not layers and not is_required:
+        return
     if not layers:
         raise ValueError(
             f"model.kernels is liger, but {type(module).__name__} has no layer that these kernels compute; expected a "

@@ -216,8 +216,8 @@ def _skeleton(
     if kernel is None and getattr(config.get_text_config(), "attn_logit_softcapping", None):
         attention = "eager"
     found = skeleton(auto, config, attention=attention, dtype=dtype, trust_remote_code=model.trust_remote_code)
-    if model.kernels == "liger":
-        with_fused_layers(found)
+    if model.kernels != "torch":
+        with_fused_layers(found, is_required=model.kernels == "liger")
     return found
 
 
