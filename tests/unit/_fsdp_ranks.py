@@ -276,6 +276,7 @@ def updates(work: Path) -> dict[str, Any]:
 
 
 WHOLE = FsdpConfig(shard_size="1")
+BFLOAT16 = FsdpConfig(shard_size="all", param_dtype="bfloat16")
 LORA = {"lora": LoraConfig(rank=4, alpha=8)}
 
 
@@ -286,6 +287,8 @@ def plain_updates(work: Path) -> dict[str, Any]:
         "value": two_updates(work / "llama", kind="value"),
         "lora": two_updates(work / "qwen2", model=LORA),
         "one_key_head": two_updates(work / "one-key-head"),
+        "bfloat16": two_updates(work / "qwen2", fsdp=BFLOAT16),
+        "lora_bfloat16": two_updates(work / "qwen2", model=LORA, fsdp=BFLOAT16),
     }
 
 
@@ -354,6 +357,8 @@ def copies(work: Path) -> dict[str, Any]:
         "value": two_updates(work / "llama", kind="value", fsdp=paired),
         "tied": two_updates(work / "qwen3-tied", fsdp=paired),
         "lora": two_updates(policy, model=LORA, fsdp=paired),
+        "bfloat16": two_updates(policy, fsdp=FsdpConfig(shard_size="2", param_dtype="bfloat16")),
+        "lora_bfloat16": two_updates(policy, model=LORA, fsdp=FsdpConfig(shard_size="2", param_dtype="bfloat16")),
     }
     with every_layer_a_group():
         results["layer_groups"] = two_updates(policy, max_tokens=20, fsdp=paired)
@@ -576,6 +581,8 @@ def copied(work: Path) -> dict[str, Any]:
         "lora": {"model": LORA},
         "lora_replicas": {"model": LORA, "fsdp": WHOLE},
         "copies": {"fsdp": FsdpConfig(shard_size="1")},
+        "bfloat16": {"fsdp": BFLOAT16},
+        "lora_bfloat16": {"model": LORA, "fsdp": BFLOAT16},
     }
     for name, setting in settings.items():
         learner = build_learner(work / "qwen2", **setting)

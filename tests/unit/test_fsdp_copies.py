@@ -53,6 +53,20 @@ def test_groups_with_a_copy_each_learn_what_one_rank_learns(
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("setting", ["bfloat16", "lora_bfloat16"])
+def test_in_bfloat16_groups_learn_what_one_rank_learns_up_to_rounding(
+    ranks: list[dict[str, Any]], alone: dict[str, Any], setting: str
+) -> None:
+    first, *others = ranks
+    for found, expected in zip(first[setting]["metrics"], alone[setting]["metrics"], strict=True):
+        assert found["grad_norm"] == pytest.approx(expected["grad_norm"], rel=0.02)
+    for other in others:
+        assert other[setting]["metrics"] == first[setting]["metrics"]
+        for name, weight in first[setting]["weights"].items():
+            assert torch.equal(weight, other[setting]["weights"][name]), name
+
+
+@pytest.mark.processes
 def test_each_group_has_all_of_the_model_in_two_pieces(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         assert found["placements"] == {("R", "S(0)")}

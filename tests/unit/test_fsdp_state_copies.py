@@ -16,7 +16,7 @@ from tests.unit._fsdp_ranks import SCENARIOS, PolicyLoss, build_learner, make_ro
 from tests.unit._rank_processes import join_ranks
 from verl_like.backends.fsdp.state_copies import StateCopies
 
-SETTINGS = ("shards", "replicas", "lora", "lora_replicas", "copies")
+SETTINGS = ("shards", "replicas", "lora", "lora_replicas", "copies", "bfloat16", "lora_bfloat16")
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,61 @@
-"""Keep optimiser state in host memory, and move it to the accelerator for the optimiser's step."""
+"""Keep weights and optimiser state in host memory, and move them to the accelerator when they are needed."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from verl_like.backends.fsdp.optim import local_shard
+
+
+class HostWeights:
+    """The weights of a module in page-locked host memory while no stage needs them.
+
+    The memory is allocated at the first move and kept, as for :class:`HostCopies`.
+
+    Args:
+        device: the accelerator.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._memory: dict[Tensor, Tensor] = {}  # parameter -> host memory of this rank's shard
+
+    @property
+    def memory(self) -> list[Tensor]:
+        """The host memory allocated so far."""
+        return list(self._memory.values())
+
+    @torch.no_grad()
+    def move_out(self, module: nn.Module) -> None:
+        """Move the weights to host memory, and buffers too."""
+        module._apply(self._on_host)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # otherwise an unfinished copy could be read
+
+    def move_in(self, module: nn.Module) -> None:
+        """Move the weights to the accelerator; later work on its stream waits for the copy, this process does not."""
+        module.to(self._device, non_blocking=True)
+
+    def _on_host(self, tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, nn.Parameter):  # small, and another object after each move
+            return tensor.to("cpu")
+        shard = local_shard(tensor)
+        if shard.device.type != self._device.type:
+            return tensor
+        if tensor not in self._memory:
+            self._memory[tensor] = locked_like(shard)
+        memory = self._memory[tensor].copy_(shard, non_blocking=True)
+        if not isinstance(tensor, DTensor):
+            return memory
+        # ``from_local`` would move it to the device type of the mesh.
+        return DTensor(memory, tensor._spec, requires_grad=tensor.requires_grad)
 
 
 class HostCopies:
@@ -73,7 +120,19 @@ def locked_like(tensor: Tensor) -> Tensor:
     Raises:
         RuntimeError: if the memory cannot be locked; CUDA gives the reason.
     """
-    memory = torch.empty_like(tensor, device="cpu")
-    if tensor.device.type == "cuda" and memory.nbytes:
-        torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
-    return memory
+    if tensor.device.type != "cuda" or not tensor.nbytes:
+        return torch.empty_like(tensor, device="cpu")
+    return locked(tensor.nbytes).view(tensor.dtype).view(tensor.shape)
+
+
+def locked(num_bytes: int) -> Tensor:
+    """Return page-locked host memory, [num_bytes] uint8, which is unlocked before it is freed.
+
+    Raises:
+        RuntimeError: if the memory cannot be locked; CUDA gives the reason.
+    """
+    memory, cudart = np.empty(num_bytes, np.uint8), torch.cuda.cudart()
+    torch.cuda.check_error(cudart.cudaHostRegister(memory.ctypes.data, num_bytes, 0))
+    unlocking = weakref.finalize(memory, cudart.cudaHostUnregister, memory.ctypes.data)
+    unlocking.atexit = False  # the process's end unlocks it
+    return torch.from_numpy(memory)
