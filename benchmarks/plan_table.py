@@ -81,7 +81,7 @@ def row(name: str, num_gpus: int, plan: RunPlan, overrides: list[str]) -> str:
 def table(device: str) -> list[str]:
     """Return all rows."""
     found = [
-        "| model | GPUs | changes | most GiB of a GPU (stage) | host GiB of a node | rollout s | the rest s |",
+        "| model | GPUs | changes | peak GiB per GPU (stage) | host GiB per node | rollout s | other stages s |",
         "|---|---:|---|---|---:|---:|---:|",
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -115,8 +115,9 @@ NOT_RUN = {
     ),
     "needs a GPU; tests/e2e/test_gpu_check.py makes the dry run": (
         "make gpu-check",
-        'make gpu-check ARGS="--device cpu"',
-        "python -m benchmarks.gpu_check --only kernels update",
+        "python3 -m benchmarks.gpu_check",
+        "python3 -m benchmarks.gpu_check --device cpu",
+        "python3 -m benchmarks.gpu_check --only kernels update",
     ),
     "is in tests/, which the checkout lacks; tests/e2e/test_families.py compares": (
         "python -m tests.families.page > docs/models.md",

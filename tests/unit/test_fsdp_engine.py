@@ -170,14 +170,14 @@ def test_forward_after_updates_is_the_same_on_two_ranks(alone: dict[str, Any], t
 
 def test_gradient_checkpointing_runs_each_layer_again_in_backward(work: Path) -> None:
     calls = {}
-    for gradient_checkpointing in ("false", "true"):
+    for gradient_checkpointing in ("false", "1", "true", "5"):
         learner = build_learner(work / "qwen2", model={"gradient_checkpointing": gradient_checkpointing})
         with torch.profiler.profile() as profile:
             learner.update(make_rows(seed=1), PolicyLoss())
         calls[gradient_checkpointing] = sum(
             event.count for event in profile.key_averages() if event.key == "aten::silu"
         )
-    assert calls == {"false": 2, "true": 4}  # one per layer
+    assert calls == {"false": 2, "1": 3, "true": 4, "5": 4}  # one per layer
 
 
 def test_updates_change_the_weights_and_lower_the_loss(work: Path) -> None:

@@ -19,7 +19,7 @@ from verl_like.plan import check
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import DEVICES, GIB, Device, named
 from verl_like.plan.location import location_on
-from verl_like.plan.run_plan import plan_of, shapes_of
+from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
 from verl_like.plan.shape import model_shape
 from verl_like.plan.split import Split, faster_split
 from verl_like.plan.stages import Location
@@ -123,10 +123,12 @@ def test_a_rank_holds_its_part_of_weights_and_optimiser(folder: Path) -> None:
 
 
 def test_a_model_on_the_host_has_nothing_on_the_gpu_but_what_is_gathered(folder: Path) -> None:
-    config = config_for(folder)
+    config, usual = config_for(folder), config_for(folder)
     config.actor.fsdp.cpu_offload = True
+    for each in (config, usual):
+        each.model.gradient_checkpointing = "true"  # not as many layers as the memory of each allows
     shapes = shapes_of(config)
-    plan, plain = (plan_of(each, shapes, h100s(8)) for each in (config, config_for(folder)))
+    plan, plain = (plan_of(each, shapes, h100s(8)) for each in (config, usual))
     of_rank = shapes["actor"].num_parameters / 8
     assert not [
         part for parts in plan.stages.values() for part in parts if part in ("actor weights", "actor optimiser")
@@ -137,10 +139,31 @@ def test_a_model_on_the_host_has_nothing_on_the_gpu_but_what_is_gathered(folder:
     assert plan.seconds["update_actor"] > plain.seconds["update_actor"]
 
 
+def test_as_few_layers_are_recomputed_as_the_memory_of_a_gpu_needs(folder: Path) -> None:
+    config = config_for(folder)
+    shapes = shapes_of(config)
+
+    def planned(ranks: int, setting: str = "auto", tokens: int = 16_384) -> RunPlan:
+        config.model.gradient_checkpointing = setting
+        config.actor.max_tokens_per_micro_batch = str(tokens)
+        return plan_of(config, shapes, h100s(ranks))
+
+    auto, everything = planned(8), planned(8, "true")
+    count = int(auto.gradient_checkpointing)
+    assert 0 < count < 28
+    assert auto.bytes_in("update_actor") <= 0.85 * auto.location.device.memory_gib * GIB
+    assert planned(8, str(count - 1)).bytes_in("update_actor") > 0.85 * auto.location.device.memory_gib * GIB
+    assert auto.seconds["update_actor"] < everything.seconds["update_actor"]
+    assert planned(8, tokens=5_120).gradient_checkpointing == "0", "a pass of 5,120 tokens fits without"
+    assert planned(1).gradient_checkpointing == "28", "what does not fit recomputes all"
+    assert planned(8, "true").gradient_checkpointing == "true"
+
+
 def test_every_role_and_stage_of_the_run_is_planned(folder: Path) -> None:
     config = config_for(folder)
     config.algorithm.adv_estimator = "gae"
     config.actor.kl_loss_coef = 0.1
+    config.model.gradient_checkpointing = "true"
     plan = plan_of(config, shapes_of(config), h100s(8))
     assert set(plan.shapes) == {"actor", "ref", "critic"}
     assert set(plan.stages) == set(plan.seconds)
@@ -163,6 +186,18 @@ def test_processes_of_environments_are_planned_in_host_memory(folder: Path) -> N
     config.rollout.tensor_parallel_size, config.environment.max_processes = 2, 10
     of_processes = plan_of(config, shapes_of(config), h100s(8)).host["environments"]
     assert of_processes == 4 * (50 + 10 * 5) * 2**20
+
+
+def test_engines_that_get_adapters_alone_sleep_in_host_memory(folder: Path) -> None:
+    config = config_for(folder)
+    config.model.lora.rank = 8
+    assert "sleeping engines" not in plan_of(config, shapes_of(config), h100s(8)).host
+    config.rollout.lora = "adapter"
+    plan = plan_of(config, shapes_of(config), h100s(8))
+    weights = 2 * plan.shapes["actor"].num_parameters
+    assert 8 * weights < plan.host["sleeping engines"] < 2 * 8 * weights, "locked memory is rounded up"
+    config.cluster.placement = {"trainer": 4.0, "rollout": 4.0}
+    assert "sleeping engines" not in plan_of(config, shapes_of(config), h100s(8)).host
 
 
 def test_copies_for_a_checkpoint_are_planned_in_host_memory_unless_it_is_waited_for(folder: Path) -> None:

@@ -14,6 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from benchmarks._allocated import allocated
 from tests.unit._fsdp_ranks import PolicyLoss, build_engine
 from tests.unit._rank_processes import join_ranks
+from verl_like.backends.fsdp.engine import recomputed_layers
 from verl_like.config.schema import FsdpConfig, LoraConfig, ModelConfig, OptimConfig
 from verl_like.plan.memory import Pass, Sharded
 from verl_like.plan.shape import model_shape
@@ -115,7 +116,7 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(case: str, shard_size: 
         response_tokens=NUM_ROWS * RESPONSE_TOKENS // passes,
         logits_budget=BUDGET_MIB * 2**20,
         learns=True,
-        recomputes=checkpointing == "true",
+        recomputed=recomputed_layers(checkpointing, torch.device("cpu"), shape.num_layers),
         shared_keys=NUM_ROWS * (PROMPT_TOKENS + RESPONSE_TOKENS) if rows_per_prompt > 1 else 0,
     )
     update = allocated(lambda: learner.update(table, PolicyLoss()))
@@ -133,7 +134,7 @@ def test_kept_and_prefetched_layers_are_in_memory_in_addition_to_the_current_one
     config = Qwen3Config(num_hidden_layers=12, hidden_size=1024, intermediate_size=2048, vocab_size=512)
     config.save_pretrained(tmp_path)
     shape = model_shape(str(tmp_path), ModelConfig(path=str(tmp_path)))
-    run = Pass(count=1, tokens=8, response_tokens=8, logits_budget=2**20, learns=True, recomputes=True)
+    run = Pass(count=1, tokens=8, response_tokens=8, logits_budget=2**20, learns=True, recomputed=shape.num_layers)
 
     def layers(kept: str, ahead: int) -> tuple[float, float]:
         """Return the layers in memory during a pass, and after the last layer."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
-from verl_like.backends.fsdp.engine import recomputes
 from verl_like.backends.fsdp.micro_batches import CPU_STATES, resolve_max_tokens
 from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.plan.run_plan import RunPlan, plan_of
@@ -67,7 +66,8 @@ def advice(config: Config, shapes: Mapping[str, ModelShape], location: Location)
 
 
 def _recompute(config: Config, location: Location) -> str | None:
-    if recomputes(config.model.gradient_checkpointing, location.torch_device):
+    setting = config.model.gradient_checkpointing
+    if setting == "true" or (setting == "auto" and location.is_gpu):
         return None
     config.model.gradient_checkpointing = "true"
     return "model.gradient_checkpointing=true"

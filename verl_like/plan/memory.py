@@ -31,7 +31,7 @@ class Pass:
         tokens: tokens of the largest micro-batch; ``response_tokens`` of them are predicted.
         logits_budget: bytes of logits that may exist at once; 0 for a model without logits.
         learns: whether a backward pass follows.
-        recomputes: whether the backward pass recomputes layers.
+        recomputed: layers that the backward pass recomputes.
         rows_per_prompt: rows that share a prompt.
         shared_keys: keys that are copied for rows with a shared prompt; 0 if no prompt is shared.
     """
@@ -41,7 +41,7 @@ class Pass:
     response_tokens: int
     logits_budget: int
     learns: bool
-    recomputes: bool
+    recomputed: int
     rows_per_prompt: int = 1
     shared_keys: int = 0
 
@@ -152,7 +152,8 @@ class Sharded:
         moments = self._moments if self.is_cut else self._moments_of_replica
         layer = self._layer(run, norms_learn=not self.has_adapters)
         states = run.tokens * self.shape.hidden_size * self.itemsize
-        held = self.shape.num_layers * (states if run.recomputes else layer) + layer * run.recomputes
+        kept = self.shape.num_layers - run.recomputed
+        held = run.recomputed * states + max(kept, 1) * layer
         return max(moments(run, layer, held), key=lambda parts: sum(parts.values()))
 
     @property

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from verl_like.algorithms.roles import needs, step_columns
-from verl_like.checks.pools import TRAINER, pool_ranks
+from verl_like.checks.pools import ROLLOUT, TRAINER, pool_ranks
 from verl_like.config.schema import Config, LoraConfig
 from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
+from verl_like.plan.recomputation import with_recomputation
 from verl_like.plan.seconds import BACKWARD, stage_seconds, step_seconds
 from verl_like.plan.shape import ModelShape, model_shape
 from verl_like.plan.stages import Location, Role, engine_of, roles_of, stage_parts
@@ -21,6 +22,9 @@ ENVIRONMENT_BYTES, NURSERY_BYTES = 5 * 2**20, 50 * 2**20
 USABLE_FRAC = 0.94  # of an accelerator's memory that a plan may fill; the rest is for fragmentation
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # float32 masters and two moments
 COLUMN_BYTES = 4  # per token
+# Page-locked memory over the bytes that are copied there: torch rounds each block up to a power of two. Counted with
+# the blocks of a 7B model.
+PINNED_ROUNDING = 1.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +34,7 @@ class RunPlan:
     Args:
         cut_roles: roles whose models are sharded over the workers; each worker has a replica of the others.
         stages: stage -> part -> bytes on the accelerator of the fullest rank; on CPU, in its process.
+        gradient_checkpointing: the value of this option with ``auto`` resolved.
         seconds: stage -> seconds in a step, with responses of ``response_tokens``.
         host: part -> bytes of host memory on each node.
         disk: part -> bytes of the files that the run keeps.
@@ -39,6 +44,7 @@ class RunPlan:
     shapes: Mapping[str, ModelShape]
     cut_roles: frozenset[str]
     stages: Mapping[str, Parts]
+    gradient_checkpointing: str
     seconds: Mapping[str, float]
     response_tokens: float
     host: Parts
@@ -124,6 +130,7 @@ def plan_of(
         shapes: the result of :func:`shapes_of`.
         response_tokens: mean length of a response, for the seconds; default is half of the longest.
     """
+    config = with_recomputation(config, shapes, location)
     tokens = config.data.max_response_length / 2 if response_tokens is None else response_tokens
     engine = engine_of(config, shapes["actor"], location)
     kv_bytes = engine.itemsize * shapes["actor"].kv_elements_per_token / config.rollout.tensor_parallel_size
@@ -135,6 +142,7 @@ def plan_of(
         shapes=shapes,
         cut_roles=frozenset(role.name for role in roles_of(config, shapes, location) if role.sharded.is_cut),
         stages=stages,
+        gradient_checkpointing=config.model.gradient_checkpointing,
         seconds=seconds,
         response_tokens=tokens,
         host=_host(
@@ -168,12 +176,20 @@ def _host(config: Config, shapes: Mapping[str, ModelShape], location: Location, 
         location.workers: workers * (GPU_WORKER_BYTES if location.is_gpu else WORKER_BYTES),
         "offloaded": offloaded,
         "copies for a checkpoint": copied,
+        "sleeping engines": workers * _asleep_bytes(config, shapes, location),
         "models and engines": workers * worker_bytes,
         "driver and scorers": DRIVER_BYTES + SCORER_BYTES * config.reward.num_workers,
         "environments": _environments(config, location),
         "a batch": float(num_rows * row * COLUMN_BYTES),
     }
     return {name: value for name, value in parts.items() if value}
+
+
+def _asleep_bytes(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> float:
+    """Return the host memory of an engine that sleeps and that no sync gives all its weights again."""
+    if not (location.is_gpu and config.syncs_adapter) or ROLLOUT in config.cluster.placement:
+        return 0.0
+    return PINNED_ROUNDING * engine_of(config, shapes["actor"], location).weights
 
 
 def _environments(config: Config, location: Location) -> float:

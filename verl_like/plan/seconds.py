@@ -98,7 +98,8 @@ def _passes_s(role: Role, num_tokens: float, row_tokens: float, *, learns: bool)
     location, sharded = role.location, role.sharded
     shape, itemsize = sharded.shape, sharded.itemsize
     backward = BACKWARD / 2 if sharded.has_adapters else BACKWARD  # without the products for weight gradients
-    forwards = 1 + (backward + RECOMPUTATION * role.run.recomputes if learns else 0)
+    recomputed = RECOMPUTATION * role.run.recomputed / shape.num_layers
+    forwards = 1 + (backward + recomputed if learns else 0)
     compute_s = forwards * num_tokens * shape.flops_per_token(row_tokens / 2) / _flops(location.device)
     num_passes = ceil(num_tokens / max(role.run.tokens, 1))
     # Weights are gathered once or twice in a shard group; gradients are reduced over all ranks in float32.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from verl_like.algorithms.roles import needs
-from verl_like.backends.fsdp.engine import recomputes, resolve_dtype
+from verl_like.backends.fsdp.engine import recomputed_layers, resolve_dtype
 from verl_like.backends.fsdp.layout import is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
 from verl_like.checks.pools import ROLLOUT, TRAINER, pool_ranks
@@ -170,7 +170,7 @@ def _role(
         shared_keys=rows_per_pass * (prompt + response) // size if rows_per_prompt > 1 else 0,
         logits_budget=config.actor.log_prob_chunk_mib * 2**20 if has_logits else 0,
         learns=optim is not None,
-        recomputes=recomputes(config.model.gradient_checkpointing, location.torch_device),
+        recomputed=recomputed_layers(config.model.gradient_checkpointing, location.torch_device, shape.num_layers),
     )
     return Role(
         name=name,

@@ -24,6 +24,7 @@ from verl_like.backends.fsdp.layout import Layout, is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.loading import load_weights
 from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, agree, resolve_max_tokens
 from verl_like.backends.fsdp.models import ShardedModel
+from verl_like.backends.fsdp.offload import HostWeights
 from verl_like.backends.fsdp.replicas import Replicas
 from verl_like.backends.fsdp.sequence_parallel import sequence_ranks_of, shared_rows
 from verl_like.backends.fsdp.sharding import Sharding
@@ -46,9 +47,16 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return _DTYPES[name]
 
 
-def recomputes(gradient_checkpointing: str, device: torch.device) -> bool:
-    """Return whether layers are recomputed in backward; ``auto`` does so on GPU, where activations take most memory."""
-    return gradient_checkpointing == "true" or (gradient_checkpointing == "auto" and device.type == "cuda")
+def recomputed_layers(gradient_checkpointing: str, device: torch.device, num_layers: int) -> int:
+    """Return how many layers are recomputed in backward, the first ones.
+
+    ``auto`` recomputes all on GPU, where activations take most memory, unless the plan of the run has replaced it by a
+    number (``plan/recomputation.py``).
+    """
+    if gradient_checkpointing.isdecimal():
+        return min(int(gradient_checkpointing), num_layers)
+    is_on = gradient_checkpointing == "true" or (gradient_checkpointing == "auto" and device.type == "cuda")
+    return num_layers * is_on
 
 
 class FsdpEngine(ABC, Generic[Model]):
@@ -65,6 +73,7 @@ class FsdpEngine(ABC, Generic[Model]):
         self.settings, self.device = settings, settings.device
         self.sequence_ranks = sequence_ranks_of(settings.sequence_parallel_size, timeout_s=settings.timeout_s)
         self.gather: Gather | None = None  # created on first use
+        self._on_host = HostWeights(self.device)
         model = settings.model
         self._dtype = resolve_dtype(settings.fsdp.param_dtype, self.device)
         kernel = resolve_kernel(model.attention, self.device, self._dtype) if model.remove_padding else None
@@ -75,8 +84,10 @@ class FsdpEngine(ABC, Generic[Model]):
         if has_adapters:
             self.module.add_adapters(model.lora)
         self.module.set_requires_grad(is_frozen=settings.is_frozen)
-        if recomputes(model.gradient_checkpointing, self.device) and not settings.is_frozen:
-            for layer in self.module.decoder_layers():
+        if not settings.is_frozen:
+            layers = self.module.decoder_layers()
+            # The last layers' activations are freed before the first layers are recomputed.
+            for layer in layers[: recomputed_layers(model.gradient_checkpointing, self.device, len(layers))]:
                 checkpoint(layer)
         self.layout = self._laid_out()
         on_host = settings.fsdp.cpu_offload
@@ -201,15 +212,14 @@ class FsdpEngine(ABC, Generic[Model]):
 
     def offload(self) -> None:
         """Implement ``ForwardEngine.offload``; does nothing on CPU."""
-        if self.device.type != "cpu":
-            if self.settings.fsdp.offload_params:
-                self.module.to("cpu")
-            torch.cuda.empty_cache()
+        # Memory that torch caches is given back only when an engine wakes, which needs it.
+        if self.device.type != "cpu" and self.settings.fsdp.offload_params:
+            self._on_host.move_out(self.module)
 
     def onload(self) -> None:
         """Implement ``ForwardEngine.onload``; does nothing on CPU."""
         if self.device.type != "cpu" and self.settings.fsdp.offload_params:
-            self.module.to(self.device)
+            self._on_host.move_in(self.module)
 
     def holds_everywhere(self, found: bool) -> bool:
         """Return whether ``found`` is true on all ranks; collective."""

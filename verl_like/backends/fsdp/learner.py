@@ -130,7 +130,7 @@ class FsdpLearner:
         """Implement ``Learner.offload``; does nothing on CPU."""
         if self._host is not None:
             self._host.move_out(self.optimizer)
-        self.engine.offload()  # last, because it empties the allocator's cache
+        self.engine.offload()
 
     def onload(self) -> None:
         """Implement ``Learner.onload``; does nothing on CPU. Offloaded optimiser state is moved in by each step."""

@@ -36,9 +36,10 @@ class ModelConfig(Section):
     )
     gradient_checkpointing: str = option(
         "auto",
-        "Recompute layer activations in the backward pass: a third more compute for much less memory; auto enables "
-        "it on GPU.",
-        choices=("auto", "true", "false"),
+        "Recompute layer activations in the backward pass: a third more compute for much less memory. A number is that "
+        "of the first layers; auto is as few layers as the plan needs on a GPU whose memory is known, else all.",
+        check=lambda v: v in ("auto", "true", "false") or v.isdecimal(),
+        expected="auto, true, false or a number of layers",
     )
     attention: str = option(
         "auto",
@@ -47,15 +48,15 @@ class ModelConfig(Section):
         choices=("auto", "flash3", "flash", "varlen", "sdpa"),
     )
     kernels: str = option(
-        "torch",
+        "auto",
         "Implementation of norms and gated feed-forward layers outside the engine; liger uses Liger's fused kernels "
-        "(GPU only).",
-        choices=("torch", "liger"),
+        "(GPU only), auto where they are installed and layers are not compiled.",
+        choices=("auto", "torch", "liger"),
     )
     float32_logits: bool = option(
         False,
         "Keep the logits of actor and reference in float32, their accumulation dtype, if the model computes in "
-        "bfloat16.",
+        "bfloat16; on GPUs they always are.",
     )
     lora: LoraConfig = option(LoraConfig, "Adapters trained instead of the weights of actor and critic.")
 
