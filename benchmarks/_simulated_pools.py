@@ -1,6 +1,6 @@
 """Simulated ranks in two pools: a trainer of the schedule async, and engines in separate workers.
 
-Each engine is a group of one rank with a stream of its own, as in a run. A few shared processes answer all of them.
+Each engine is a group of one rank with a separate stream, as in a run. A few shared processes answer all of them.
 """
 
 from __future__ import annotations

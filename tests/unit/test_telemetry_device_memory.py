@@ -50,7 +50,7 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     return found
 
 
-def test_an_update_beside_a_sleeping_engine_takes_its_own_memory_alone(accelerator: Accelerator) -> None:
+def test_an_update_during_which_an_engine_sleeps_takes_only_its_memory(accelerator: Accelerator) -> None:
     """A 7B model's update showed 36 GiB more than it takes."""
     memory = DeviceMemory()
     assert memory.take() == (ENGINE + CACHE, ENGINE + CACHE)
