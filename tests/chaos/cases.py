@@ -131,7 +131,21 @@ def _of_schedule(schedule: str) -> tuple[Case, ...]:
     )
 
 
+def _of_pool(pool: str, stage: str) -> tuple[Case, ...]:
+    """Return the cases of a model in separate workers: whatever happens to it, the run starts again."""
+    changes = {"cluster.placement": f"{{trainer: 1, {pool}: 1}}", "cluster.workers_per_node": "0", **RESTARTS}
+    process = f"{pool} rank 0"
+    return tuple(
+        Case(
+            process=process, stage=stage, fault=fault, expected=RESTARTED, names=names, changes=changes, is_equal=False
+        )
+        for fault, names in {"die": (f"{process} died",), "SIGSTOP": (f"{process} (pid", STOPPED)}.items()
+    )
+
+
 CASES: tuple[Case, ...] = (
+    *_of_pool("ref", "ref_log_probs"),
+    *_of_pool("critic", "update_critic"),
     *(case for schedule in SCHEDULES for case in _of_schedule(schedule)),
     *(_worker(stage, fault) for stage in WORKER_STAGES for fault in ("raise", "hang", "die", "SIGSTOP")),
     *(_worker(stage, "allocate") for stage in ("rollout", "update_actor", "checkpoint")),

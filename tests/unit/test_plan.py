@@ -23,6 +23,7 @@ from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
 from verl_like.plan.shape import model_shape
 from verl_like.plan.split import Split, faster_split
 from verl_like.plan.stages import Location
+from verl_like.plan.tables import text
 
 ROOT = Path(__file__).parents[2]
 QWEN2_7B = {
@@ -157,6 +158,7 @@ def test_as_few_layers_are_recomputed_as_the_memory_of_a_gpu_needs(folder: Path)
     assert planned(8, tokens=5_120).gradient_checkpointing == "0", "a pass of 5,120 tokens fits without"
     assert planned(1).gradient_checkpointing == "28", "what does not fit recomputes all"
     assert planned(8, "true").gradient_checkpointing == "true"
+    assert f"layers recomputed in backward: {count} of 28" in text(auto, advice(config, shapes, h100s(8)))
 
 
 def test_every_role_and_stage_of_the_run_is_planned(folder: Path) -> None:

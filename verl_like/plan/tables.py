@@ -57,6 +57,9 @@ def _rest(plan: RunPlan) -> Iterator[str]:
     else:
         yield f"a step: unknown, because {plan.location.device.name} is not in the table of devices"
     yield f"engine's cache: {plan.cache_tokens:,.0f} tokens"
+    if plan.gradient_checkpointing.isdecimal():
+        layers = plan.shapes["actor"].num_layers
+        yield f"layers recomputed in backward: {plan.gradient_checkpointing} of {layers} (model.gradient_checkpointing)"
     yield f"host memory of a node: {_sum(plan.host)}"
     yield f"disk: {_sum(plan.disk, total=False)}"
 
