@@ -70,7 +70,7 @@ def _sort(word: str, override: Override, line: CommandLine, options_of: Callable
     elif override.is_delete():
         line.problems.append(f"{word} removes a key, but every key has a value. Set it instead: {name}=VALUE.")
     elif _is_plain_text(override, option, name, text):
-        line.settings.append(Setting(name, text.lower() if option is not None and option.choices else text))
+        line.settings.append(Setting(name, text if option is None else _in_lower_case(option, text)))
     elif override.is_sweep_override():
         takes_list = option is None or option.kind is list
         remedy = f"For a list write {name}=[{text}]" if takes_list else "Give one"
@@ -117,6 +117,12 @@ def _as_yaml(text: str) -> Any:
         return load(text)
     except yaml.YAMLError:
         return text
+
+
+def _in_lower_case(option: Option, text: str) -> str:
+    """Return a word such as True as the option expects it."""
+    is_word = option.kind is str and option.check is not None and not option.check(text) and option.check(text.lower())
+    return text.lower() if option.choices or is_word else text
 
 
 def _no_such_option(word: str, group: str, choice: str, choices: Collection[str]) -> str:
