@@ -14,7 +14,8 @@ CPU, `trainer.stall_after_s=4`) with one fault. All phrases under *output* must 
 at the end, after continuing the run if it ended early, its metrics, samples and checkpoints equal those of an
 undisturbed run. Runs with the stage *episode* have an environment of three turns, or an agent program that talks to the
 gateway, and the fault hits one of them in its second turn. Runs with a schedule after the stage have one trainer and
-one separate engine; those of the processes *ref* and *critic* have these models in separate workers. *Left over* counts processes and names in shared memory that remain after the run.
+one separate engine; those of the processes *ref* and *critic* have these models in separate workers. *Left over* counts
+processes and names in shared memory that remain after the run.
 
 Outcomes: *absorbed*, the run continues undisturbed; *restarted*, it starts its processes again
 (`trainer.max_restarts=1`); *aborted*, it ends with an error; *ended cleanly*, it saves a checkpoint and ends with
