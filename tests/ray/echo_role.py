@@ -147,11 +147,14 @@ class EchoRole:
         return int(rows.fetch([column], timeout_s=30).ragged(column).values.sum()), None
 
     @dispatch(Dispatch.STREAM)
-    def stream(self, rows: RemoteRows, *, delay_s: float, fail: bool = False) -> Iterator[Facts | DataProto]:
+    def stream(self, rows: RemoteRows, *, delay_s: float, fails: str = "") -> Iterator[Facts | DataProto]:
+        """Yield each row as a block; on rank 1, fail "before" a block, that is after its facts, or "after" it."""
         table = rows.fetch(["prompt_ids", "group_id"], timeout_s=30)
         for i in range(len(table)):
             time.sleep(delay_s)
             yield {"group_id": np.asarray(table["group_id"])[i : i + 1]}
+            if fails == "before" and self.rank == 1:
+                raise ValueError("broken in mid-stream")
             yield table.select_idxs([i])
-            if fail and self.rank == 1:
+            if fails == "after" and self.rank == 1:
                 raise ValueError("broken in mid-stream")

@@ -128,9 +128,11 @@ def test_stream_delivers_blocks_while_the_ranks_still_work(group: WorkerGroup) -
     assert arrivals[-1] - arrivals[0] > 0.4, "the first block came no earlier than the last"
 
 
-def test_a_failure_in_mid_stream_is_reported(group: WorkerGroup) -> None:
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_a_failure_in_mid_stream_is_reported(group: WorkerGroup, fails: str) -> None:
+    """One between the facts and their block was taken for the block, and its rows were missing later."""
     with pytest.raises(WorkerError, match=r"rank 1(.|\n)*broken in mid-stream"):
-        list(group.stream(EchoRole.stream, prompts(), [np.array([0]), np.array([1, 2])], delay_s=0.0, fail=True))
+        list(group.stream(EchoRole.stream, prompts(), [np.array([0]), np.array([1, 2])], delay_s=0.0, fails=fails))
 
 
 def test_the_earliest_failure_is_the_one_reported(group: WorkerGroup) -> None:

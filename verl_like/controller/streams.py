@@ -1,4 +1,8 @@
-"""Streams of blocks; the facts of a block's rows precede the block."""
+"""Streams of blocks, each followed by the facts of its rows.
+
+The driver opens facts but no blocks. A failure may arrive instead of any item, so a block counts only once its facts
+have been read, and one without facts at the end of a stream is the failure.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,11 @@ from verl_like.controller.wait import POLL_S, Waits, timed_out
 PAUSE_S = 2e-5  # per stream, between polls of all streams; Ray needs a tenth of that for a poll
 
 Pair: TypeAlias = tuple[Facts, BlockRef]
-Items: TypeAlias = list[tuple[Any, BlockRef]]
+Items: TypeAlias = Sequence[tuple[Any, BlockRef | None]]  # None ends a stream
 
 
 def items(streams: Mapping[Any, str], waits: Waits) -> Iterator[Items]:
-    """Yield (stream, reference of its next item) pairs, grouped by poll, until all streams have ended.
+    """Yield (stream, reference of its next item, or None at its end), grouped by poll, until all streams have ended.
 
     Args:
         streams: mapped to the names of their producers.
@@ -35,7 +39,7 @@ def items(streams: Mapping[Any, str], waits: Waits) -> Iterator[Items]:
         for stream, ref in ready:
             if ref is None:
                 del open_streams[stream]
-        yield [(stream, ref) for stream, ref in ready if ref is not None]
+        yield ready
         time.sleep(PAUSE_S * len(open_streams))
 
 
@@ -51,8 +55,8 @@ class OpenStreams:
         self.streams = dict(streams)
         self._pairing = Pairing(streams, opened)
 
-    def pairs(self, ready: Sequence[tuple[Any, BlockRef | None]]) -> list[Pair]:
-        """Return the pairs that these items complete, which are those of a poll; None ends a stream.
+    def pairs(self, ready: Items) -> list[Pair]:
+        """Return the pairs that these items complete, which are those of a poll.
 
         Raises:
             WorkerError: a producer failed.
@@ -60,10 +64,10 @@ class OpenStreams:
         for stream, ref in ready:
             if ref is None:
                 del self.streams[stream]
-        return self._pairing.pairs([(stream, ref) for stream, ref in ready if ref is not None])
+        return self._pairing.pairs(ready)
 
 
-def polled(groups: Sequence[OpenStreams], *, timeout_s: float) -> dict[OpenStreams, list[tuple[Any, BlockRef | None]]]:
+def polled(groups: Sequence[OpenStreams], *, timeout_s: float) -> Mapping[OpenStreams, Items]:
     """Return the items that have arrived from each group; wait at most ``timeout_s`` for the first."""
     of_stream = {stream: group for group in groups for stream in group.streams}
     ready: dict[OpenStreams, list[tuple[Any, BlockRef | None]]] = {}
@@ -82,14 +86,18 @@ class Pairing:
 
     def __init__(self, streams: Mapping[Any, str], opened: Callable[[dict[BlockRef, str]], list[Facts]]) -> None:
         self._streams, self._opened = streams, opened
-        self._facts: dict[Any, Facts] = {}
+        self._blocks: dict[Any, BlockRef] = {}  # whose facts have not arrived
 
     def pairs(self, ready: Items) -> list[Pair]:
-        """Return the pairs that these items complete."""
-        complete = [(self._facts.pop(stream), ref) for stream, ref in ready if stream in self._facts]
-        blocks = {ref for _, ref in complete}
-        # A failure arrives as a stream's last item, where facts are expected.
-        due = {stream: ref for stream, ref in ready if ref not in blocks}
-        found = self._opened({ref: self._streams[stream] for stream, ref in due.items()})
-        self._facts.update(zip(due, found, strict=True))
-        return complete
+        """Return the pairs that these items complete.
+
+        Raises:
+            WorkerError: a producer failed.
+        """
+        complete = [(stream, ref, self._blocks.pop(stream)) for stream, ref in ready if stream in self._blocks]
+        completed = {stream for stream, *_ in complete}
+        self._blocks.update((stream, ref) for stream, ref in ready if stream not in completed and ref is not None)
+        to_open = {block if ref is None else ref: self._streams[stream] for stream, ref, block in complete}
+        found = self._opened(to_open)
+        assert all(ref is not None for _, ref, _ in complete), "a stream ended after a block without its facts"
+        return [(facts, block) for facts, (_, _, block) in zip(found, complete, strict=True)]

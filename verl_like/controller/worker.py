@@ -125,8 +125,12 @@ class WorkerHost:
 
     @ray.method(concurrency_group="engine")
     def stream(self, rows: RemoteRows, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """Yield each block that a method yields after its facts, and then the facts (``controller/streams.py``)."""
         with self._reporting(f"{role}.{method}", stage):
-            yield from getattr(self._roles[role], method)(rows, *args, **kwargs)
+            found = getattr(self._roles[role], method)(rows, *args, **kwargs)
+            for facts in found:
+                yield next(found)
+                yield facts
 
     def _reporting(self, what: str, stage_name: str) -> _Reporting:
         return _Reporting(partial(self._failure, what), stage_name)
