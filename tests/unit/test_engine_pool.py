@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +17,9 @@ from verl_like.controller.remote_batch import Facts
 from verl_like.controller.wait import Meanwhile
 from verl_like.workers import engine_pool
 from verl_like.workers.engine_members import PooledEngine
-from verl_like.workers.engine_pool import Admission, EnginePool, _assigned
+from verl_like.workers.engine_pool import Admission, EnginePool
 from verl_like.workers.messages import Event
+from verl_like.workers.repeated_schedule import RepeatedSchedule
 
 
 class Group:
@@ -210,7 +210,7 @@ def test_a_repeated_schedule_gives_each_engine_what_it_had_after_the_same_syncs(
         "engine 0": [sync, Event(0, "admit", 1, (2, 3)), sync, Event(9, "admit", 1, (0,))],
         "engine 1": [sync, Event(1, "admit", 1, (1,))],
     }
-    pool._planned = {name: deque(_assigned(of_engine)) for name, of_engine in events.items()}
+    pool._repeated = RepeatedSchedule(events)
     pool._num_syncs = 1
     admission, _ = admitted(pool, 4)
     assert rows_of(members) == [[[2, 3]], [[1]]] and list(admission.waiting) == [0]
@@ -221,7 +221,7 @@ def test_a_repeated_schedule_gives_each_engine_what_it_had_after_the_same_syncs(
 
 def test_a_schedule_of_other_prompts_is_refused(pool_of: Any) -> None:
     pool, _ = pool_of(1)
-    pool._planned = {"engine 0": deque(_assigned([Event(0, "admit", 1, (7,))]))}
+    pool._repeated = RepeatedSchedule({"engine 0": [Event(0, "admit", 1, (7,))]})
     with pytest.raises(ValueError, match=r"gives engine 0 prompts \[7\] of admission 1, of which only \[0, 1\] wait"):
         admitted(pool, 2)
 

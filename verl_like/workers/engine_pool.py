@@ -24,24 +24,11 @@ from verl_like.workers.admission_limit import AdmissionLimit
 from verl_like.workers.engine_members import EngineMembers, PooledEngine
 from verl_like.workers.groups import columns_of, refuse_differing
 from verl_like.workers.messages import Event, SyncReport
+from verl_like.workers.repeated_schedule import RepeatedSchedule
 from verl_like.workers.served_engine import ServedEngineRole
 
 Arrived = Callable[[Facts, BlockRef], None]
 _OF_BLOCK = frozenset({"writer", "admission", "is_under_pressure"})  # facts of a block, which its rows do not keep
-
-
-@dataclass(frozen=True, slots=True)
-class _Assigned:
-    """Prompts that an engine gets together in a schedule to repeat.
-
-    Args:
-        number: of their admission.
-        num_syncs: syncs before.
-    """
-
-    number: int
-    num_syncs: int
-    rows: tuple[int, ...]
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -115,7 +102,7 @@ class EnginePool:
         self._limits: dict[PooledEngine, AdmissionLimit] = defaultdict(lambda: AdmissionLimit(rollout.max_num_seqs))
         self._num_admitted, self._num_syncs, self._version = 0, 0, -1
         self._events: dict[str, list[Event]] = {}
-        self._planned: dict[str, deque[_Assigned]] = {}  # by engine, if a schedule is repeated
+        self._repeated = RepeatedSchedule({})
         self._is_pumping = self._is_syncing = False
         current(Meanwhile).work.append(self.pump)
 
@@ -178,15 +165,20 @@ class EnginePool:
         if self._is_syncing:
             return
         for admission in list(self._admissions.values()):  # others may arrive meanwhile
-            ready = [engine for engine in self._members.present if engine.has_weights]
-            if admission.waiting and ready:
+            if not admission.waiting:
+                continue
+            if ready := [engine for engine in self._members.present if engine.has_weights]:
                 for engine, rows in self._shares(admission, ready):
                     self._send(admission, engine, rows)
 
     def _shares(self, admission: Admission, engines: Sequence[PooledEngine]) -> list[tuple[PooledEngine, list[int]]]:
         """Take rows of waiting prompts for these engines."""
-        if any(self._planned.values()):
-            return self._planned_shares(admission, engines)
+        if not self._repeated.is_over:
+            return [
+                (engine, rows)
+                for engine in engines
+                for rows in self._repeated.take(engine.name, admission.number, self._num_syncs, admission.waiting)
+            ]
         shares: dict[PooledEngine, list[int]] = {engine: [] for engine in engines}
         if not self._assigns_by_queue:
             for position, row in enumerate(admission.waiting):
@@ -204,25 +196,6 @@ class EnginePool:
             num_running[engine] += admission.n
             shares[engine].append(admission.waiting.popleft())
         return list(shares.items())
-
-    def _planned_shares(
-        self, admission: Admission, engines: Sequence[PooledEngine]
-    ) -> list[tuple[PooledEngine, list[int]]]:
-        """Take what the schedule to repeat assigns to these engines before the next sync."""
-        shares = []
-        for engine in engines:
-            planned = self._planned.get(engine.name, deque())
-            while planned and (planned[0].number, planned[0].num_syncs) == (admission.number, self._num_syncs):
-                rows = list(planned.popleft().rows)
-                if not set(rows) <= set(admission.waiting):
-                    raise ValueError(
-                        f"the schedule to repeat gives {engine.name} prompts {rows} of admission {admission.number}, "
-                        f"of which only {sorted(admission.waiting)} wait. Repeat it with the command, the data and the "
-                        "versions of the recorded run."
-                    )
-                admission.waiting = deque(row for row in admission.waiting if row not in rows)
-                shares.append((engine, rows))
-        return shares
 
     def _send(self, admission: Admission, engine: PooledEngine, rows: list[int]) -> None:
         if not rows:
@@ -307,8 +280,8 @@ class EnginePool:
                 f"the schedule to repeat has {', '.join(events)}, but this run {', '.join(engines)}. A run in which an "
                 "engine was lost cannot be repeated; otherwise set cluster.placement as in the recorded run."
             )
+        self._repeated = RepeatedSchedule(events)
         for name, engine in engines.items():
-            self._planned[name] = deque(_assigned(events[name]))
             wait(
                 engine.group.start_in_background(ServedEngineRole.follow, list(events[name])),
                 stage="build",
@@ -396,13 +369,3 @@ class EnginePool:
 
     def sleep(self) -> None:
         """Do nothing: no other process uses the engines' accelerators."""
-
-
-def _assigned(events: Sequence[Event]) -> Iterator[_Assigned]:
-    """Yield what an engine gets according to its events."""
-    num_syncs = 0
-    for event in events:
-        if event.kind == "sync":
-            num_syncs += 1
-        else:
-            yield _Assigned(event.number, num_syncs, event.rows)
