@@ -88,7 +88,7 @@ class EngineUsage:
 
     running: int = 0
     waiting: int = 0
-    starving: int = 0  # requests that waited after the newest step although the engine may run more
+    starving: int = 0  # requests of which the newest step began none, although the engine may run more
     preemptions: int = 0  # requests put back into the queue and computed anew
     cached_prompt_tokens: int = 0  # prompt tokens of finished requests that were found in the prefix cache
 
@@ -98,7 +98,7 @@ class EngineUsage:
 
     @property
     def is_under_pressure(self) -> bool:
-        """Whether the KV cache is too small for the requests that the engine has."""
+        """Whether the engine's requests need more KV cache than it has."""
         return bool(self.preemptions or self.starving)
 
 

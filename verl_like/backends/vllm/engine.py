@@ -135,8 +135,11 @@ class VllmEngine(SyncedEngine):
         preemption.
         """
         running, still_waiting = internals.queues(self._engine)
-        self.usage.record(running=running + num_finished, waiting=still_waiting)
-        self.usage.starving = still_waiting if running < self._max_num_seqs else 0
+        running += num_finished
+        self.usage.record(running=running, waiting=still_waiting)
+        # A queue that only waits for its turn in the step's tokens gets shorter.
+        is_stuck = 0 < waiting <= still_waiting and running < self._max_num_seqs
+        self.usage.starving = still_waiting if is_stuck else 0
         self.usage.preemptions += max(still_waiting - waiting, 0)
 
     def has_unfinished(self) -> bool:
