@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -169,12 +170,15 @@ def main() -> None:
 if __name__ == "__main__":
     from verl_like.backends.rollout import rollout_environment
 
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     os.environ |= {
         **rollout_environment("vllm", device="cpu", num_threads=2),
         "RANK": "0",
         "WORLD_SIZE": "1",
         "LOCAL_RANK": "0",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29533",
+        "MASTER_PORT": str(port),
     }
     main()

@@ -1,4 +1,4 @@
-"""What leaves the accelerator for host memory and comes back."""
+"""Weights that move to host memory and back, and page-locked memory."""
 
 from __future__ import annotations
 

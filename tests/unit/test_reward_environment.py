@@ -58,11 +58,14 @@ def below(pid: int) -> list[psutil.Process]:
 @pytest.mark.processes
 def test_running_scorers_have_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret-8271")
+    before = set(below(os.getpid()))
     with scorer_process(task("code")) as scorer:
         ground_truth = {"inputs": [""], "outputs": ["3\n"]}
         assert statuses(scorer.score([sample("```python\nprint(3)\n```", ground_truth)])) == ["ok"]
         found = below(os.getpid())
-        assert len(found) >= 5, "subreapers, scorers and a fork server, which an earlier test may have started"
+        assert len(found) >= 5, "subreapers, scorers and a fork server"
+        # An earlier test may have started the fork server.
+        assert len([each for each in found if each not in before]) >= 4, "subreapers and scorers"
         for process in found:
             # If it can be read at all: it belongs to root.
             with suppress(PermissionError):

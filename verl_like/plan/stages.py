@@ -249,13 +249,13 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Loca
         always["buckets"] = buckets
     stages = {"rollout": (always if shares else {**fixed, "buckets": buckets}) | engine.parts}
 
-    def beside(role: Role) -> Parts:
+    def resident_with(role: Role) -> Parts:
         """Return what is in the workers of this role in all stages."""
         return always if role.pool == TRAINER else fixed | role.resident
 
     def forward(name: str) -> Parts:
         role = roles[name]
-        return beside(role) | role.weights | role.sharded.forward(role.run)
+        return resident_with(role) | role.weights | role.sharded.forward(role.run)
 
     wanted = needs(config)
     if wanted.reward_model:
@@ -266,7 +266,7 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Loca
         stages["ref_log_probs"] = forward("actor" if config.ref_is_actor else "ref")
     if wanted.critic:
         stages["values"] = forward("critic")
-        stages["update_critic"] = beside(roles["critic"]) | roles["critic"].update
+        stages["update_critic"] = resident_with(roles["critic"]) | roles["critic"].update
     stages["update_actor"] = always | roles["actor"].update
     stages["sync"] = always | roles["actor"].weights | {"buckets": buckets + tensor}
     if shares:

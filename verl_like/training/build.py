@@ -100,7 +100,7 @@ def _setup(hosts: LaunchedRun, config: Config, rank: int, world_size: int) -> Wo
         rank=rank,
         world_size=world_size,
         device=hosts.where.kind,
-        num_threads=hosts.where.threads_per_worker,
+        num_threads=hosts.where.num_threads,
         run_id=hosts.run_id,
         roles=frozenset(),
     )

@@ -89,7 +89,8 @@ def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole | Non
     weights.
     """
     config = setup.config
-    if config.ref_is_actor and actor is not None:
+    if config.ref_is_actor:
+        assert actor is not None, "a reference that is the actor is in its workers (checks/pools.py)"
         return RefRole(setup, actor.engine, is_actor=True)
     settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
     return RefRole(setup, backend.policy(settings), is_actor=False)

@@ -97,7 +97,7 @@ class UpdateTerms:
 
 
 class Event(NamedTuple):
-    """What a separate engine took that changes what it computes, and before which of its steps.
+    """A message to a separate engine that changed what it computes, and the engine step before which it was taken.
 
     Args:
         step: engine steps before it.

@@ -33,7 +33,7 @@ class WorkerSetup:
     # Optimiser updates of the whole run, for the schedules; an actor with 0 does not learn.
     actor_updates: int = 0
     critic_updates: int = 0
-    num_threads: int = 1  # on CPU
+    num_threads: int = 1
     generates: bool = False  # whether the run has rollout engines, in these workers or in others
     sends_weights: bool = False  # the actor's, to engines in other processes
 
