@@ -24,8 +24,7 @@ from benchmarks._idle import step_config
 from benchmarks._simulated import RANKS_PER_NODE, ROWS_PER_RANK, StepCost, cost_of, step_cost
 from benchmarks._simulated_pools import simulated_pools
 from verl_like.plan.devices import named
-from verl_like.plan.run_plan import shapes_of
-from verl_like.plan.seconds import stage_seconds, step_seconds
+from verl_like.plan.run_plan import plan_of, shapes_of
 from verl_like.plan.stages import Location
 
 RANKS = (1, 8, 64, 256, 1024)
@@ -50,8 +49,7 @@ def planned_s(model: str, device: str, ranks: int, pools: tuple[int, int] | None
             config.cluster.placement = {"trainer": pools[0], "rollout": pools[1]}
             config.trainer.schedule = "async"
         place = Location(device=named(device), ranks=ranks, ranks_per_node=min(ranks, RANKS_PER_NODE))
-        seconds = stage_seconds(config, shapes_of(config), place, response_tokens=plan_table.RESPONSE_TOKENS)
-        return step_seconds(config, seconds)
+        return plan_of(config, shapes_of(config), place, response_tokens=plan_table.RESPONSE_TOKENS).step_s
 
 
 def most_ranks(shares: dict[int, float]) -> int | None:
