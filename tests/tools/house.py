@@ -78,6 +78,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "controller.blocks",
             "controller.aggregator",
             "controller.remote_batch",
+            "controller.streams",
             "controller.worker_group",
             "runs.first_difference",
             "training",

@@ -20,6 +20,7 @@ from verl_like.controller.errors import WorkerError, WorkerFailure
 from verl_like.controller.failures import RanksFailed
 from verl_like.controller.remote_batch import RemoteBatch, RemoteRows
 from verl_like.controller.store import Reply
+from verl_like.controller.streams import blocks_first
 from verl_like.controller.transport import RankCall
 from verl_like.controller.tree import Branch, Tree
 from verl_like.controller.worker import WorkerHost
@@ -84,7 +85,7 @@ class Host:
         return (answer, *blocks_of(table, blocks)) if blocks else answer
 
     def stream(self, rows: RemoteRows, stage: str, role: str, method: str, **kwargs: Any) -> Iterator[Any]:
-        return self._role.stream(rows, **kwargs)
+        return blocks_first(self._role.stream(rows, **kwargs))
 
     def report(self) -> list[str]:
         return [f"rank {self._rank}"]

@@ -20,6 +20,13 @@ Pair: TypeAlias = tuple[Facts, BlockRef]
 Items: TypeAlias = Sequence[tuple[Any, BlockRef | None]]  # None ends a stream
 
 
+def blocks_first(found: Iterator[Any]) -> Iterator[Any]:
+    """Yield each block that a role's method yields after its facts, and then the facts."""
+    for facts in found:
+        yield next(found)
+        yield facts
+
+
 def items(streams: Mapping[Any, str], waits: Waits) -> Iterator[Items]:
     """Yield (stream, reference of its next item, or None at its end), grouped by poll, until all streams have ended.
 

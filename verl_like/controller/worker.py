@@ -22,6 +22,7 @@ from verl_like.controller.errors import Interrupt, WorkerError, WorkerFailure
 from verl_like.controller.malloc_trim import MallocTrim
 from verl_like.controller.remote_batch import RemoteRows
 from verl_like.controller.store import Reply, StoreCounters
+from verl_like.controller.streams import blocks_first
 from verl_like.controller.worker_log import WorkerLog
 from verl_like.imports import importing
 from verl_like.protocol import check_columns
@@ -125,12 +126,8 @@ class WorkerHost:
 
     @ray.method(concurrency_group="engine")
     def stream(self, rows: RemoteRows, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """Yield each block that a method yields after its facts, and then the facts (``controller/streams.py``)."""
         with self._reporting(f"{role}.{method}", stage):
-            found = getattr(self._roles[role], method)(rows, *args, **kwargs)
-            for facts in found:
-                yield next(found)
-                yield facts
+            yield from blocks_first(getattr(self._roles[role], method)(rows, *args, **kwargs))
 
     def _reporting(self, what: str, stage_name: str) -> _Reporting:
         return _Reporting(partial(self._failure, what), stage_name)
