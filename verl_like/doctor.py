@@ -185,7 +185,7 @@ def _accelerator_and_attention() -> list[Finding]:
         ]
     import torch
 
-    from verl_like.ops.attention import resolve_kernel
+    from verl_like.ops.attention_kernels import resolve_kernel
 
     listed = probes.gpu_names()
     if torch.cuda.is_available():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import sys
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,8 +23,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tests.unit._fsdp_ranks import VOCAB, make_rows, tiny_model
 from verl_like.backends.fsdp.models import PolicyModel
-from verl_like.ops import attention
-from verl_like.ops.attention import PACKED_ATTENTION, packed_attention, register_packed_attention, resolve_kernel
+from verl_like.ops import attention_kernels
+from verl_like.ops.attention import PACKED_ATTENTION, packed_attention, register_packed_attention
+from verl_like.ops.attention_kernels import resolve_kernel
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import pack_rows
 from verl_like.ops.segments import segments
@@ -193,7 +197,7 @@ def test_hopper_takes_flash_attention_3_where_it_is(monkeypatch: pytest.MonkeyPa
     package.flash_attn_varlen_func = print  # type: ignore[attr-defined]
     assert resolve_kernel("flash3", GPU, torch.bfloat16) == "flash3"
     for is_hopper, kernel in ((True, "flash3"), (False, "varlen")):
-        monkeypatch.setattr(attention, "is_hopper", lambda device, found=is_hopper: found)
+        monkeypatch.setattr(attention_kernels, "is_hopper", lambda device, found=is_hopper: found)
         assert resolve_kernel("auto", GPU, torch.bfloat16) == kernel
 
 
@@ -277,3 +281,64 @@ def test_the_kernel_for_packed_rows_gets_all_heads_where_it_does_not_group_them(
         packed_attention(nn.Module(), q, k, v, None, kernel=name, segments=layout)[0] for name in ("varlen", "sdpa")
     )
     torch.testing.assert_close(found, expected)
+
+
+def test_passes_without_gradients_take_vllms_flash_attention_3_on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of vLLM 0.32; PyTorch's attention stands in for what it computes."""
+    layout = segments(np.array([4, 1, 1, 1]), np.array([0, 0, 4, 4]), np.array([0, 0, 1, 1]), device=CPU)
+    calls = []
+
+    def flash_attn_varlen_func(q, k, v, **options: Any) -> Tensor:  # type: ignore[no-untyped-def]
+        calls.append(options)
+        outs = []
+        starts, cu_keys = (options[name].tolist() for name in ("cu_seqlens_q", "cu_seqlens_k"))
+        for (q0, q1), (k0, k1) in zip(pairwise(starts), pairwise(cu_keys), strict=True):
+            mask = causal_lower_right(q1 - q0, k1 - k0)
+            heads = (states.transpose(0, 1)[None] for states in (q[q0:q1], k[k0:k1], v[k0:k1]))
+            outs.append(scaled_dot_product_attention(*heads, attn_mask=mask, enable_gqa=True)[0].transpose(0, 1))
+        return torch.cat(outs)
+
+    package = ModuleType("vllm.vllm_flash_attn")
+    package.flash_attn_varlen_func = flash_attn_varlen_func  # type: ignore[attr-defined]
+    package.is_fa_version_supported = lambda version: version == 3  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm.vllm_flash_attn", package)
+    monkeypatch.setattr(attention_kernels, "is_hopper", lambda device: True)
+    attention_kernels.vllm_flash3.cache_clear()
+    try:
+        q, k, v = (torch.randn(1, heads, 7, 8) for heads in (4, 2, 2))
+        with torch.no_grad():
+            found = packed_attention(nn.Module(), q, k, v, None, kernel="varlen", segments=layout)[0]
+        assert len(calls) == 1 and calls[0]["fa_version"] == 3 and calls[0]["causal"]
+        expected = packed_attention(nn.Module(), q, k, v, None, kernel="sdpa", segments=layout)[0]
+        torch.testing.assert_close(found, expected)
+        with torch.enable_grad():
+            assert attention_kernels.kernel_of_pass("varlen", GPU) is not attention_kernels._vllm_flash3
+        package.is_fa_version_supported = lambda version: False  # type: ignore[attr-defined]
+        attention_kernels.vllm_flash3.cache_clear()
+        with torch.no_grad():
+            assert attention_kernels.kernel_of_pass("varlen", GPU) is not attention_kernels._vllm_flash3
+    finally:
+        attention_kernels.vllm_flash3.cache_clear()
+
+
+def test_vllms_flash_attention_takes_the_arguments_that_it_is_called_with() -> None:
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:
+        pytest.skip("vllm is not installed")
+    folder = Path(found.origin).parent / "vllm_flash_attn"  # it cannot be imported without a GPU
+    functions = {
+        node.name: {each.arg for each in node.args.args}
+        for node in ast.parse((folder / "flash_attn_interface.py").read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    lengths = {"max_seqlen_q", "cu_seqlens_q", "max_seqlen_k", "cu_seqlens_k"}
+    options = {"softmax_scale", "causal", "window_size", "fa_version"}
+    assert lengths | options <= functions["flash_attn_varlen_func"]
+    assert "fa_version" in functions["is_fa_version_supported"]
+    names = {
+        alias.name
+        for node in ast.walk(ast.parse((folder / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {"flash_attn_varlen_func", "is_fa_version_supported"} <= names

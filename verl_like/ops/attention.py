@@ -6,21 +6,17 @@ mask for an attention that it does not know, so no ``[K, K]`` mask exists.
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from verl_like.ops.attention_kernels import kernel_of_pass
 from verl_like.ops.segments import PaddedGroup, Segments
 from verl_like.ops.ulysses import SequenceRanks, to_heads, to_tokens
 
 PACKED_ATTENTION, HIDDEN_ATTENTION = "verl_like_packed", "verl_like_packed_hidden"
-# Module and package of each FlashAttention; versions 2 and 3 take the same arguments for packed rows.
-FLASH_MODULES = {"flash": ("flash_attn", "flash-attn 2"), "flash3": ("flash_attn_interface", "FlashAttention 3")}
-HALF = (torch.bfloat16, torch.float16)
 
 
 def register_packed_attention() -> None:
@@ -36,57 +32,6 @@ def register_hidden_attention() -> None:
 
     hidden = torch.compiler.disable(packed_attention)  # type: ignore[no-untyped-call]
     AttentionInterface.register(HIDDEN_ATTENTION, hidden)
-
-
-def resolve_kernel(requested: str, device: torch.device, dtype: torch.dtype) -> str:
-    """Return ``flash3``, ``flash``, ``varlen`` or ``sdpa``: the requested kernel, or for ``auto`` the best available.
-
-    Args:
-        dtype: dtype of the forward pass; all kernels except ``sdpa`` require 16 bits.
-
-    Raises:
-        ValueError: for a kernel that cannot run on this device, in this dtype, or is not installed.
-    """
-    is_possible = device.type == "cuda" and dtype in HALF
-    if requested == "auto":
-        if not is_possible:
-            return "sdpa"
-        if is_hopper(device) and _varlen_function("flash3"):
-            return "flash3"
-        return "flash" if _varlen_function("flash") else "varlen"
-    if requested == "sdpa":
-        return requested
-    if device.type != "cuda":
-        raise ValueError(
-            f"model.attention is {requested}, which needs a GPU, but this run is on {device.type}. Set "
-            f"model.attention=auto."
-        )
-    if dtype not in HALF:
-        raise ValueError(
-            f"model.attention is {requested}, which takes bfloat16 or float16, but fsdp.param_dtype makes the forward "
-            f"pass {str(dtype).removeprefix('torch.')}. Set model.attention=auto, or fsdp.param_dtype=bfloat16."
-        )
-    if requested in FLASH_MODULES and _varlen_function(requested) is None:
-        module, package = FLASH_MODULES[requested]
-        raise ValueError(
-            f"model.attention is {requested}, but no {module} with flash_attn_varlen_func can be imported. Install "
-            f"{package}, or set model.attention=auto."
-        )
-    return requested
-
-
-def is_hopper(device: torch.device) -> bool:
-    """Return whether this is a GPU for which FlashAttention 3 was written."""
-    return torch.cuda.is_available() and torch.cuda.get_device_capability(device)[0] == 9
-
-
-def _varlen_function(kernel: str) -> Callable[..., Any] | None:
-    """Return FlashAttention's function for packed rows if available; the package may lack it, or not fit torch."""
-    try:
-        found: Callable[..., Any] = importlib.import_module(FLASH_MODULES[kernel][0]).flash_attn_varlen_func
-    except (ImportError, OSError, RuntimeError, AttributeError):
-        return None
-    return found
 
 
 def packed_attention(
@@ -126,7 +71,8 @@ def packed_attention(
             "this model uses attention soft-capping or sinks, which packed attention lacks. Set "
             "model.remove_padding=false."
         )
-    q, k, v = (states[0].transpose(0, 1) for states in (query, key, value))  # [K, heads, head_dim]
+    # squeeze, because the backward of an index fills a tensor with zeros and copies into it. [K, heads, head_dim]
+    q, k, v = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))
     if sequence_ranks is not None:
         q, k, v = (to_heads(states, sequence_ranks, num_heads=q.shape[1]) for states in (q, k, v))
     out = _attended(q, k, v, segments=segments, kernel=kernel, scaling=scaling, sliding_window=sliding_window)
@@ -148,38 +94,7 @@ def _attended(
         return _sdpa(q, k, v, segments=segments, scale=scaling, sliding_window=sliding_window)
     if segments.key_indices is not None:
         k, v = (states.index_select(0, segments.key_indices) for states in (k, v))
-    window = (-1, 0) if sliding_window is None else (sliding_window - 1, 0)
-    if kernel == "varlen":
-        return _varlen(q, k, v, segments, scale=scaling, window=window)
-    flash = _varlen_function(kernel)
-    assert flash is not None, f"unknown kernel {kernel}"
-    # flash-attn expresses "no limit to the left" as -1 in the window, plus the causal flag. A segment's last token sees
-    # its last key: that is how it aligns fewer queries than keys (from 2.1 on, and in 3).
-    out = flash(
-        q,
-        k,
-        v,
-        *segments.bounds,
-        softmax_scale=scaling,
-        causal=True,
-        window_size=(-1, -1) if sliding_window is None else window,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-    )
-    found: Tensor = out[0] if isinstance(out, tuple) else out  # some builds of version 3 also return log-sums
-    return found
-
-
-def _varlen(
-    q: Tensor, k: Tensor, v: Tensor, segments: Segments, *, scale: float | None, window: tuple[int, int]
-) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn
-
-    if q.shape[1] != k.shape[1] and "enable_gqa" not in inspect.signature(varlen_attn).parameters:  # torch 2.11
-        k, v = (states.repeat_interleave(q.shape[1] // states.shape[1], dim=1) for states in (k, v))
-    grouped: dict[str, Any] = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
-    out = varlen_attn(q, k, v, *segments.bounds, scale=scale, window_size=window, **grouped)
-    assert isinstance(out, Tensor), "varlen_attn returns one tensor unless more outputs are requested"
-    return out
+    return kernel_of_pass(kernel, q.device)(q, k, v, segments, scale=scaling, window=sliding_window)
 
 
 def _sdpa(

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from benchmarks.gpu_check.policies import model_path, policy, uneven_rows
 from benchmarks.gpu_check.scene import Scene
 from benchmarks.gpu_check.verdict import Findings
-from verl_like.ops.attention import resolve_kernel
+from verl_like.ops.attention_kernels import resolve_kernel
 from verl_like.protocol import DataProto
 
 KERNELS = ("flash3", "flash", "varlen", "sdpa")
