@@ -255,9 +255,10 @@ def test_an_engine_with_a_small_cache_gets_fewer_prompts_at_once(arithmetic: Pat
     )
     found = run(arithmetic, tmp_path, *words, "trainer.total_training_steps=6")
     steps = list(found.metrics.values())
-    assert sum(metrics["rollout/preemptions"] for metrics in steps) > 0, "the cache holds twelve blocks of 32 tokens"
+    counted = [metrics for metrics in steps if "rollout/preemptions" in metrics]  # steps in which a group finished
+    assert sum(metrics["rollout/preemptions"] for metrics in counted) > 0, "the cache holds twelve blocks of 32 tokens"
     assert steps[-1]["rollout/admission_limit"] <= 0.7 * 64
-    assert steps[-1]["rollout/waiting_max"] < steps[0]["rollout/waiting_max"]
+    assert counted[-1]["rollout/waiting_max"] < counted[0]["rollout/waiting_max"]
 
 
 def exact(found: Run) -> list[dict[str, Any]]:
