@@ -102,13 +102,13 @@ class _TokenStats(torch.autograd.Function):
             e_squared=zeros if arguments.sum_pi_squared else None,
         )
         num_kept = tiles.num_kept if arguments.is_kept else 0
-        kept: list[tuple[Tensor, Tensor]] = []
+        kept: list[tuple[Tensor, Tensor | None]] = []  # logits, and what was subtracted
         for start, stop in tiles.spans:
             is_kept = len(kept) < num_kept
             logits = tiles.logits(start, stop, in_new_memory=is_kept)
             sums = arguments.functions.add(sums, logits, targets - start, tiles.scratch(start, stop))
             if is_kept:
-                kept.append((logits, sums.largest))
+                kept.append((logits, sums.largest if arguments.functions.take_scratch else None))
         log_sum = sums.e.log()
         entropy = None if sums.e_logit is None else log_sum - sums.e_logit / sums.e
         squares = None if sums.e_squared is None else sums.e_squared / sums.e.square()
@@ -134,10 +134,16 @@ class _TokenStats(torch.autograd.Function):
         kept, ctx.kept = ctx.kept[::-1], []  # a second backward recomputes all of them
         for start, stop in tiles.spans:
             logits, largest = kept.pop() if kept else (tiles.logits(start, stop), None)
-            log_probs = logits.sub_((log_normaliser if largest is None else log_normaliser - largest)[:, None])
-            slope = tiles.softcap_slope(log_probs, log_normaliser)
+            slope = tiles.softcap_slope(logits, 0.0 if largest is None else largest[:, None])
             found = arguments.functions.gradient(
-                log_probs, targets - start, of_log_probs, of_entropy, entropy, tiles.scratch(start, stop)
+                logits,
+                log_normaliser if largest is None else log_normaliser - largest,
+                targets - start,
+                of_log_probs,
+                of_entropy,
+                entropy,
+                tiles.scratch(start, stop),
+                weight.dtype if slope is None and of_bias is None else torch.float32,
             )
             if slope is not None:
                 found.mul_(slope)

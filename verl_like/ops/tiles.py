@@ -41,7 +41,8 @@ def add_tile(sums: Sums, logits: Tensor, chosen: Tensor, scratch: Tensor | None)
     """Return the sums with one more tile added.
 
     Args:
-        logits: [K, v] float32; on return the largest logit so far is subtracted.
+        logits: [K, v] float32. With ``scratch`` the largest logit so far is subtracted on return, because that needs
+            no other memory; without it they do not change, because compiled code would have to write them again.
         chosen: [K] columns of the chosen tokens; outside the tile if they are in another.
         scratch: [K, v] memory for intermediate values, or None.
     """
@@ -50,41 +51,48 @@ def add_tile(sums: Sums, logits: Tensor, chosen: Tensor, scratch: Tensor | None)
     largest = torch.maximum(sums.largest, logits.amax(1))
     fall = sums.largest - largest
     shrink = fall.exp()
-    e = torch.exp(logits.sub_(largest[:, None]), out=scratch)
+    below = logits - largest[:, None] if scratch is None else logits.sub_(largest[:, None])
+    e = torch.exp(below, out=scratch)
     e_squared = sums.e_squared
     if e_squared is not None:
         e_squared = e_squared * shrink.square() + torch.linalg.vector_norm(e, dim=1).square()
     e_sum = sums.e * shrink + e.sum(1)
     e_logit = sums.e_logit
     if e_logit is not None:
-        e_logit = (e_logit + sums.e * fall) * shrink + e.mul_(logits).sum(1)
+        e_logit = (e_logit + sums.e * fall) * shrink + e.mul_(below).sum(1)
     return Sums(largest, torch.where(inside, of_chosen, sums.chosen), e_sum, e_logit, e_squared)
 
 
 def tile_gradient(
-    log_probs: Tensor,
+    logits: Tensor,
+    shift: Tensor,
     chosen: Tensor,
     of_log_probs: Tensor,
     of_entropy: Tensor | None,
     entropy: Tensor | None,
     scratch: Tensor | None,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """Return [K, v] the gradient of a tile's logits, in the memory of its log-probs or in ``scratch``.
+    """Return [K, v] the gradient of a tile's logits in ``dtype``; it may be in the memory of the logits or ``scratch``.
 
     Args:
-        log_probs: [K, v] float32.
+        logits: [K, v] float32; minus ``shift`` [K] they are log-probs.
         chosen: as above.
         of_log_probs, of_entropy: [K] gradients of the chosen tokens' log-probs and of ``entropy`` [K].
     """
+    log_probs = logits - shift[:, None] if scratch is None else logits.sub_(shift[:, None])
     probs = torch.exp(log_probs, out=scratch)
     if of_entropy is None or entropy is None:
         found = probs.mul_(-of_log_probs[:, None])
     else:
         slope = log_probs.add_(entropy[:, None]).mul_(of_entropy[:, None]).add_(of_log_probs[:, None])
         found = slope.mul_(probs).neg_()
+    if scratch is None:  # compilers fuse a comparison with what precedes it, but not scattered writes
+        is_chosen = torch.arange(logits.shape[1], device=logits.device) == chosen[:, None]
+        return (found + torch.where(is_chosen, of_log_probs[:, None], 0.0)).to(dtype)
     inside = (chosen >= 0) & (chosen < log_probs.shape[1])
     of_chosen = torch.where(inside, of_log_probs, 0.0)
-    return found.scatter_add_(1, torch.where(inside, chosen, 0)[:, None], of_chosen[:, None])
+    return found.scatter_add_(1, torch.where(inside, chosen, 0)[:, None], of_chosen[:, None]).to(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +213,7 @@ class Tiles:
         hidden = self._hidden
         if hidden.dtype == torch.float32:
             torch.mm(hidden, weight.t(), out=into)
-        elif hidden.device.type == "cuda":
+        elif hidden.device.type != "cpu":
             # The same cores; their sums are in float32 anyway, and would otherwise be rounded to 16 bits, written and
             # read again (torch 2.13).
             torch.mm(hidden, weight.t(), torch.float32, out=into)
@@ -218,11 +226,15 @@ class Tiles:
         """Return uninitialised memory [K, v], for functions that use it."""
         return None if self._scratch is None else self._as(self._scratch, stop - start)
 
-    def softcap_slope(self, log_probs: Tensor, log_normaliser: Tensor) -> Tensor | None:
-        """Return [K, v] the derivative of the softcap, by which gradients are multiplied; None without a softcap."""
+    def softcap_slope(self, logits: Tensor, subtracted: Tensor | float) -> Tensor | None:
+        """Return [K, v] the derivative of the softcap, by which gradients are multiplied; None without a softcap.
+
+        Args:
+            logits: minus ``subtracted`` [K, 1].
+        """
         if not self._layer.softcap:
             return None
-        capped = log_probs.add(log_normaliser[:, None]).div_(self._layer.softcap * self._scale)
+        capped = logits.add(subtracted).div_(self._layer.softcap * self._scale)
         return capped.square_().neg_().add_(1)
 
     def add_to_hidden(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
@@ -232,7 +244,7 @@ class Tiles:
             total.add_(linear(gradient, weight.t()))
         elif weight.dtype == total.dtype:
             total.addmm_(gradient, weight)
-        elif weight.device.type == "cuda":
+        elif weight.device.type != "cpu":
             torch.addmm(total, gradient, weight, torch.float32, out=total)
         else:
             total.add_(gradient @ weight)
