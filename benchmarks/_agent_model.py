@@ -116,7 +116,7 @@ def engine(folder: Path, *, max_tokens: int, num_seqs: int, cache_gib: float) ->
         tokenizer_path="",
         model=ModelConfig(path=str(folder)),
         rollout=RolloutConfig(
-            max_num_seqs=num_seqs, max_num_batched_tokens=max(max_tokens, 8192), kv_cache_memory_gib=cache_gib
+            max_num_seqs=str(num_seqs), max_num_batched_tokens=max(max_tokens, 8192), kv_cache_memory_gib=cache_gib
         ),
         max_model_len=max_tokens,
         device="cpu",

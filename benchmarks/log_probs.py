@@ -30,7 +30,7 @@ Way = Callable[[Tensor, nn.Parameter, Tensor], Tensor]  # its result is summed u
 
 
 def ways(*, entropy: bool) -> dict[str, Way]:
-    function = TokenStatsFunction(budget_mib=ActorConfig().log_prob_chunk_mib)
+    function = TokenStatsFunction(budget_mib=ActorConfig().logits_mib)
 
     def ours(hidden: Tensor, weight: nn.Parameter, targets: Tensor) -> Tensor:
         stats = function(hidden, OutputLayer(weight=weight), targets, temperature=1.0, entropy=entropy)

@@ -132,7 +132,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         model = pretrained(Path(folder))
-        rollout = RolloutConfig(max_num_seqs=REQUESTS, kv_cache_memory_gib=0.25)
+        rollout = RolloutConfig(max_num_seqs=str(REQUESTS), kv_cache_memory_gib=0.25)
         engine = rollout_engine(
             "vllm",
             model_path=folder,

@@ -69,7 +69,7 @@ def measure(lengths: list[int], *, max_num_seqs: int) -> dict[str, Any]:
         config = Config()
         config.model.path = str(Path(folder) / "model")
         config.data.max_prompt_length, config.data.max_response_length = PROMPT_TOKENS, MAX_RESPONSE_TOKENS
-        config.rollout.n, config.rollout.max_num_seqs = SAMPLES, max_num_seqs
+        config.rollout.n, config.rollout.max_num_seqs = SAMPLES, str(max_num_seqs)
         config.cluster.device, config.cluster.workers_per_node, config.cluster.threads_per_worker = "cpu", 2, 1
         config.trainer.output_dir = folder
         with current(Launcher).launched(config, generates=True) as hosts:

@@ -616,11 +616,11 @@ def test_fused_kernels_without_a_gpu_or_not_installed_or_compiled_too_are_refuse
     on_gpu = {"num_devices": 2, "cluster__device": "cuda", "model__kernels": "liger"}
     if importlib.util.find_spec("liger_kernel") is None:
         assert "liger-kernel is not installed" in refusal(config, **on_gpu)
-    assert "actor.compile_layers compiles the layers" in refusal(config, **on_gpu, actor__compile_layers=True)
+    assert "actor.compile_layers compiles the layers" in refusal(config, **on_gpu, actor__compile_layers="true")
 
 
 def test_compiled_layers_without_packing_are_refused(config: Config) -> None:
-    text = refusal(config, actor__compile_layers=True, model__remove_padding=False)
+    text = refusal(config, actor__compile_layers="true", model__remove_padding=False)
     assert text.startswith("actor.compile_layers leaves the attention of packed rows as it is")
 
 

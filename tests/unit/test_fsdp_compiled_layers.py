@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,11 @@ from tests.unit._fsdp_ranks import (
 )
 from tests.unit._rank_processes import join_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
+from verl_like.backends.base import EngineSettings
+from verl_like.backends.fsdp import engine
 from verl_like.backends.fsdp.learner import FsdpLearner
+from verl_like.config.schema import Config
+from verl_like.workers import hybrid
 
 pytestmark = pytest.mark.processes
 
@@ -114,3 +119,35 @@ def test_layers_that_do_not_compile_run_eagerly(
 
 def test_layers_are_compiled_where_that_is_configured_alone(work: Path) -> None:
     assert build_engine(work / "qwen2").compile_layers(DEADLINE_S) is False
+
+
+def test_the_first_rank_of_a_node_tries_and_the_others_use_its_result(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = build_engine(work / "qwen2")
+    tried = []
+
+    def trial() -> bool:
+        tried.append(True)
+        return False
+
+    assert built.succeeds_on_nodes(trial) is False and tried == [True]
+    monkeypatch.setattr(engine, "is_first_of_node", lambda: False)
+    assert built.succeeds_on_nodes(trial) is True and tried == [True]
+
+
+@pytest.mark.parametrize(("device", "is_on"), [("cuda", True), ("cpu", False)])
+def test_compilation_is_on_by_default_on_gpus_alone(device: str, is_on: bool) -> None:
+    setup = SimpleNamespace(config=Config(), device=device, generates=True)
+
+    def settings() -> EngineSettings:
+        return hybrid._settings(setup, setup.config.actor, "")  # type: ignore[arg-type]
+
+    assert (settings().use_torch_compile, settings().compile_layers) == (is_on, is_on)
+    assert settings().model.kernels == ("auto" if is_on else "torch")
+    setup.config.actor.compile_layers = "true"
+    assert settings().model.kernels == "torch", "layers are fused by one of both"
+    setup.config.actor.use_torch_compile = setup.config.actor.compile_layers = "false"
+    assert (settings().use_torch_compile, settings().compile_layers) == (False, False)
+    setup.config.actor.compile_layers, setup.config.model.remove_padding = "auto", False
+    assert not settings().compile_layers

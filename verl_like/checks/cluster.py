@@ -27,10 +27,10 @@ def engine_fits_the_longest_row(config: Config, gpus: Gpus) -> Iterator[str]:
 
 def engine_steps_fit_all_sequences(config: Config, gpus: Gpus) -> Iterator[str]:
     rollout = config.rollout
-    if rollout.backend == "vllm" and rollout.max_num_batched_tokens < rollout.max_num_seqs:
+    if rollout.backend == "vllm" and rollout.max_num_batched_tokens < rollout.num_seqs:
         yield (
             f"rollout.max_num_batched_tokens is {rollout.max_num_batched_tokens}, but rollout.max_num_seqs="
-            f"{rollout.max_num_seqs} sequences may each need a token in an engine step. Set "
+            f"{rollout.num_seqs} sequences may each need a token in an engine step. Set "
             f"rollout.max_num_seqs={rollout.max_num_batched_tokens} or less."
         )
 

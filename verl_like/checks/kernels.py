@@ -36,7 +36,7 @@ def attention_needs_packed_rows(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def compiled_layers_are_packed(config: Config, gpus: Gpus) -> Iterator[str]:
-    if config.actor.compile_layers and not config.model.remove_padding:
+    if config.actor.compile_layers == "true" and not config.model.remove_padding:
         yield (
             "actor.compile_layers leaves the attention of packed rows as it is, but model.remove_padding is false. Set "
             "model.remove_padding=true, or actor.compile_layers=false."
@@ -74,7 +74,7 @@ def fused_kernels_are_installed(config: Config, gpus: Gpus) -> Iterator[str]:
 
 
 def layers_are_fused_once(config: Config, gpus: Gpus) -> Iterator[str]:
-    if config.model.kernels == "liger" and config.actor.compile_layers:
+    if config.model.kernels == "liger" and config.actor.compile_layers == "true":
         yield (
             "actor.compile_layers compiles the layers that model.kernels=liger replaces by its kernels. Set "
             "model.kernels=torch, or actor.compile_layers=false."

@@ -29,26 +29,35 @@ log = logging.getLogger(__name__)
 KILL_DEADLINE_S = 10.0  # a killed process that hangs in the kernel is left to init
 _LOG_PROBS = "the log-prob function"
 _REMEDY = "it runs uncompiled. Set actor.use_torch_compile=false to skip the attempt."
-_HIDDEN_SIZE, _VOCABULARY = 8, 40  # any size works, because compiled functions are dynamic
+_HIDDEN_SIZE = 8
+_CPU_ROWS, _CPU_VOCABULARY = (6, 11), 40  # any sizes work, because compiled functions are dynamic
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TileSpec:
-    """Everything that compiled functions depend on."""
+    """Everything that compiled functions depend on.
+
+    Args:
+        rows: two numbers of tokens. The compiler chooses its blocks by the first; both are those of passes on GPUs.
+        vocabulary, budget_mib: as in the run, which gives tiles of the same width.
+    """
 
     device: str
     with_entropy: bool
+    rows: tuple[int, int] = _CPU_ROWS
+    vocabulary: int = _CPU_VOCABULARY
+    budget_mib: int = 1
 
 
-def compile_tile_functions(spec: TileSpec, deadline_s: float) -> TileFunctions | None:
-    """Return functions compiled for any tile of more than one row and column; None on failure.
+def tile_functions_compile(spec: TileSpec, deadline_s: float) -> bool:
+    """Return whether a trial process compiles the functions within ``deadline_s`` seconds."""
+    module = "verl_like.ops.compilation"
+    return compiles_in_trial(module, asdict(spec), deadline_s, what=_LOG_PROBS, remedy=_REMEDY)
 
-    Args:
-        deadline_s: longest time the trial process may take.
-    """
+
+def compiled_tile_functions(spec: TileSpec) -> TileFunctions | None:
+    """Return functions compiled for any tile of more than one row and column, after a trial; None on failure."""
     started = time.monotonic()
-    if not compiles_in_trial("verl_like.ops.compilation", asdict(spec), deadline_s, what=_LOG_PROBS, remedy=_REMEDY):
-        return None
     functions = TileFunctions().compiled()
     try:
         warm_up(functions, spec)
@@ -94,10 +103,10 @@ def warm_up(functions: TileFunctions, spec: TileSpec) -> None:
     Two sizes are used: the first compiles, the second makes the compiled code independent of the size.
     """
     device = torch.device(spec.device)
-    stats_of = TokenStatsFunction(budget_mib=1)
+    stats_of = TokenStatsFunction(budget_mib=spec.budget_mib)
     stats_of.tile_functions = functions
-    weight = torch.zeros(_VOCABULARY, _HIDDEN_SIZE, device=device)
-    for rows in (6, 11):
+    weight = torch.zeros(spec.vocabulary, _HIDDEN_SIZE, device=device)
+    for rows in spec.rows:
         hidden = torch.zeros(rows, _HIDDEN_SIZE, device=device, requires_grad=True)
         targets = torch.zeros(rows, dtype=torch.int64, device=device)
         found = stats_of(hidden, OutputLayer(weight=weight), targets, temperature=1.0, entropy=spec.with_entropy)

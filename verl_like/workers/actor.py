@@ -51,7 +51,8 @@ class ActorRole:
                 max_response_tokens=setup.config.data.max_response_length,
             )
             with stage("build/compilation"):
-                deadline_s = setup.config.cluster.start_timeout_s / 4
+                # Other ranks wait in a collective while the first of a node compiles.
+                deadline_s = min(setup.config.cluster.start_timeout_s / 4, self._timeout_s / 2)
                 self._is_compiled = engine.warm_up(deadline_s, entropy=ActorLoss(setup.config.actor).needs_entropy)
                 self._has_compiled_layers = engine.compile_layers(deadline_s)
         (self._learner or engine).offload()

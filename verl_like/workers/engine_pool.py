@@ -99,7 +99,7 @@ class EnginePool:
         self._members, self._trainer, self._rollout, self._on_running = members, trainer, rollout, on_running
         self._assigns_by_queue, self._wanted_workers = assigns_by_queue, wanted_workers
         self._admissions: dict[int, Admission] = {}  # that are not complete, by number
-        self._limits: dict[PooledEngine, AdmissionLimit] = defaultdict(lambda: AdmissionLimit(rollout.max_num_seqs))
+        self._limits: dict[PooledEngine, AdmissionLimit] = defaultdict(lambda: AdmissionLimit(rollout.num_seqs))
         self._num_admitted, self._num_syncs, self._version = 0, 0, -1
         self._events: dict[str, list[Event]] = {}
         self._repeated = RepeatedSchedule({})

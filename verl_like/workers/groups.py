@@ -266,7 +266,7 @@ class RolloutGroup:
         engines = self._group.world_size // self._rollout.tensor_parallel_size
         if not self._assigns_by_queue or engines == 1:
             return assigned_in_advance(len(uids), engines)
-        return assigned_by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.max_num_seqs // n)
+        return assigned_by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.num_seqs // n)
 
     def sync(self) -> SyncReport:
         """Send the actor's weights to the engines and wake them.

@@ -12,6 +12,7 @@ from verl_like.backends.rollout import load_backend
 from verl_like.backends.sinks import EngineSink
 from verl_like.backends.train import TrainBackend, train_backend
 from verl_like.config.schema import ActorConfig, CriticConfig, RefConfig
+from verl_like.config.schema.fields import is_on
 from verl_like.context import current
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.process_usage import Baseline
@@ -100,8 +101,8 @@ def _settings(
     setup: WorkerSetup, role: ActorConfig | RefConfig | CriticConfig, path: str, *, is_frozen: bool = False
 ) -> EngineSettings:
     """Return the engine settings of a role's model; an empty ``path`` means the policy's."""
-    config, kernels = setup.config, setup.config.model.kernels
-    if kernels == "auto" and (setup.device != "cuda" or config.actor.compile_layers):
+    config, kernels, on_gpu = setup.config, setup.config.model.kernels, setup.device == "cuda"
+    if kernels == "auto" and (not on_gpu or config.actor.compile_layers == "true"):
         kernels = "torch"
     return EngineSettings(
         model=replace(config.model, path=path or config.model.path, kernels=kernels),
@@ -111,9 +112,9 @@ def _settings(
         is_frozen=is_frozen,
         # Supervised training samples nothing, so it learns at temperature 1.
         temperature=config.rollout.temperature if setup.generates else 1.0,
-        log_prob_chunk_mib=config.actor.log_prob_chunk_mib,
-        use_torch_compile=config.actor.use_torch_compile,
-        compile_layers=config.actor.compile_layers,
+        log_prob_chunk_mib=config.actor.logits_mib,
+        use_torch_compile=is_on(config.actor.use_torch_compile, auto=on_gpu),
+        compile_layers=is_on(config.actor.compile_layers, auto=on_gpu and config.model.remove_padding),
         rollout_dtype=config.rollout.dtype,
         sync_bucket_mib=config.rollout.sync_bucket_mib,
         balance_by=config.trainer.balance_by,

@@ -23,7 +23,7 @@ from verl_like.algorithms.actor_loss import SftLoss
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import Config, OptimConfig
-from verl_like.plan.devices import COMPUTE_SHARE, GIB, Device
+from verl_like.plan.devices import GIB, PRODUCT_SHARE, Device
 from verl_like.plan.location import location_of
 from verl_like.plan.run_plan import USABLE_FRAC, shapes_of
 from verl_like.plan.seconds import BACKWARD
@@ -64,7 +64,7 @@ def _measure(
         scene,
         path,
         max_tokens_per_micro_batch=config.actor.max_tokens_per_micro_batch,
-        log_prob_chunk_mib=config.actor.log_prob_chunk_mib,
+        log_prob_chunk_mib=config.actor.logits_mib,
     )
     learner = engine.learner(OptimConfig(), total_updates=0, max_response_tokens=response)
 
@@ -81,7 +81,7 @@ def _measure(
         found.notes.append(f"no mfu: {device.name} is not in the table of devices")
         return
     # A CPU's tflops are the measured ones divided by the share that training reaches; undo that.
-    most = device.tflops * 1e12 * (COMPUTE_SHARE if scene.device == "cpu" else 1)
+    most = device.tflops * 1e12 * (PRODUCT_SHARE if scene.device == "cpu" else 1)
     work = num_rows * (1 + BACKWARD) * _row_flops(shape, prompt, response)
     found.add("mfu", work / seconds / most)
     found.figures[f"{size}_mfu"] = found.figures["mfu"]

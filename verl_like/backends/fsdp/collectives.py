@@ -1,7 +1,10 @@
-"""Collectives: an all-gather, which torch renamed between supported versions, and a sum of named scalars."""
+"""Collectives: an all-gather, which torch renamed between supported versions, a sum of named scalars, and which rank
+is the first of its node.
+"""
 
 from __future__ import annotations
 
+import socket
 import zlib
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +23,13 @@ def all_gather(own: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     gathered = torch.empty(dist.get_world_size(group) * own.numel(), dtype=own.dtype, device=own.device)
     all_gather_single(gathered, own, group=group)
     return gathered.view(-1, own.numel())
+
+
+def is_first_of_node() -> bool:
+    """Return whether this rank is the first on its machine."""
+    nodes: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(nodes, socket.gethostname())
+    return nodes.index(socket.gethostname()) == dist.get_rank()
 
 
 def summed(shares: Mapping[str, Tensor], *, ranks_with_any: Sequence[int], device: torch.device) -> dict[str, float]:

@@ -1,8 +1,9 @@
 """Compile decoder layers one by one ahead of training, without their attention.
 
 Only a layer's own forward function is compiled, so the hooks of FSDP2 and of activation checkpointing run around it.
-Layers of the same shape share compiled code. A trial process compiles the first layer of each shape beforehand, as for
-the log-prob function. It has no shards, for which torch 2.13 recompiles some parts, with no deadline.
+Layers of the same shape share compiled code. A trial process of the first rank of each node compiles the first layer of
+each shape beforehand, as for the log-prob function. It has no shards, for which torch 2.13 recompiles some parts, with
+no deadline.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ def compile_layers(engine: FsdpEngine[PolicyModel], spec: LayerSpec, deadline_s:
     """
     started = time.monotonic()
     module = "verl_like.backends.fsdp.compiled_layers"
-    if not engine.holds_everywhere(compiles_in_trial(module, asdict(spec), deadline_s, what=_LAYERS, remedy=_REMEDY)):
+
+    def compiles() -> bool:
+        return compiles_in_trial(module, asdict(spec), deadline_s, what=_LAYERS, remedy=_REMEDY)
+
+    if not engine.succeeds_on_nodes(compiles):
         return False
     compile_on_first_call(engine.module)
     for inputs in warm_up_inputs(engine.device, engine.sequence_ranks):

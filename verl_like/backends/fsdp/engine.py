@@ -19,6 +19,7 @@ from torch.distributed._composable.checkpoint_activation import checkpoint
 
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.checkpoint import load_sharded_weights
+from verl_like.backends.fsdp.collectives import is_first_of_node
 from verl_like.backends.fsdp.gathering import CACHE_LINE_BYTES, Gather, gather_on
 from verl_like.backends.fsdp.layout import Layout, is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.loading import load_weights
@@ -29,7 +30,7 @@ from verl_like.backends.fsdp.replicas import Replicas
 from verl_like.backends.fsdp.sequence_parallel import sequence_ranks_of, shared_rows
 from verl_like.backends.fsdp.sharding import Sharding
 from verl_like.backends.fsdp.weights import Named, export_folder, stream_full_tensors, whole_tensors
-from verl_like.ops.attention import resolve_kernel
+from verl_like.ops.attention_kernels import resolve_kernel
 from verl_like.ops.packing import ModelInputs
 from verl_like.protocol import DataProto
 
@@ -47,11 +48,16 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return _DTYPES[name]
 
 
+def recompute(layer: nn.Module) -> None:
+    """Make a layer keep only its input for backward, which runs its forward again."""
+    checkpoint(layer)
+
+
 def recomputed_layers(gradient_checkpointing: str, device: torch.device, num_layers: int) -> int:
     """Return how many layers are recomputed in backward, the first ones.
 
     ``auto`` recomputes all on GPU, where activations take most memory, unless the plan of the run has replaced it by a
-    number (``plan/recomputation.py``).
+    number (``plan/choices.py``).
     """
     if gradient_checkpointing.isdecimal():
         return min(int(gradient_checkpointing), num_layers)
@@ -88,7 +94,7 @@ class FsdpEngine(ABC, Generic[Model]):
             layers = self.module.decoder_layers()
             # The last layers' activations are freed before the first layers are recomputed.
             for layer in layers[: recomputed_layers(model.gradient_checkpointing, self.device, len(layers))]:
-                checkpoint(layer)
+                recompute(layer)
         self.layout = self._laid_out()
         on_host = settings.fsdp.cpu_offload
         with torch.random.fork_rng(devices=[]):
@@ -220,6 +226,10 @@ class FsdpEngine(ABC, Generic[Model]):
         """Implement ``ForwardEngine.onload``; does nothing on CPU."""
         if self.device.type != "cpu" and self.settings.fsdp.offload_params:
             self._on_host.move_in(self.module)
+
+    def succeeds_on_nodes(self, trial: Callable[[], bool]) -> bool:
+        """Run ``trial`` on the first rank of each node, and return whether it returned true on all; collective."""
+        return self.holds_everywhere(not is_first_of_node() or trial())
 
     def holds_everywhere(self, found: bool) -> bool:
         """Return whether ``found`` is true on all ranks; collective."""

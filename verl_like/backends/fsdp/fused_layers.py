@@ -35,7 +35,7 @@ def with_fused_layers(module: nn.Module, *, is_required: bool = True) -> None:
     if not is_required and not (torch.cuda.is_available() and find_spec("liger_kernel")):
         return
     liger = _liger()
-    layers = [layer for layer in module.modules() if _is_norm(layer) or _is_gated(layer)]
+    layers = [layer for layer in module.modules() if is_norm(layer) or is_gated(layer)]
     if not layers and not is_required:
         return
     if not layers:
@@ -44,7 +44,7 @@ def with_fused_layers(module: nn.Module, *, is_required: bool = True) -> None:
             f"model of {', '.join(_FAMILIES)} or Phi3. Set model.kernels=torch."
         )
     for layer in layers:
-        if _is_norm(layer):
+        if is_norm(layer):
             # An in-place kernel would overwrite a gradient that other code may still read.
             like = liger.LigerRMSNorm(1, eps=layer.variance_epsilon, in_place=False)
             layer.__dict__.update({name: value for name, value in vars(like).items() if not name.startswith("_")})
@@ -52,6 +52,11 @@ def with_fused_layers(module: nn.Module, *, is_required: bool = True) -> None:
         else:
             layer.__class__ = liger.LigerSwiGLUMLP
     module.eval()
+
+
+def has_fused_layers(module: nn.Module) -> bool:
+    """Return whether any layer computes with Liger's kernels."""
+    return any(type(layer).__module__.startswith("liger_kernel") for layer in module.modules())
 
 
 def _liger() -> Any:
@@ -66,9 +71,9 @@ def _liger() -> Any:
         ) from error
 
 
-def _is_norm(layer: nn.Module) -> bool:
+def is_norm(layer: nn.Module) -> bool:
     return type(layer).__name__ in _NORMS
 
 
-def _is_gated(layer: Any) -> bool:
+def is_gated(layer: Any) -> bool:
     return type(layer).__name__ in _GATED and layer.config.hidden_act in _SILU

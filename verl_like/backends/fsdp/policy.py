@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import torch
@@ -14,10 +14,11 @@ from torch import Tensor
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.compiled_layers import LayerSpec, compile_layers
 from verl_like.backends.fsdp.engine import resolve_dtype
+from verl_like.backends.fsdp.fused_layers import has_fused_layers
 from verl_like.backends.fsdp.learner import LearningEngine
-from verl_like.backends.fsdp.micro_batches import MicroBatch
+from verl_like.backends.fsdp.micro_batches import MicroBatch, resolve_max_tokens
 from verl_like.backends.fsdp.models import PolicyModel, policy_skeleton
-from verl_like.ops.compilation import TileSpec, compile_tile_functions
+from verl_like.ops.compilation import TileSpec, compiled_tile_functions, tile_functions_compile
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
 from verl_like.protocol import DataProto
@@ -69,16 +70,33 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
         """
         if not self.settings.use_torch_compile:
             return False
-        compiled = compile_tile_functions(TileSpec(device=str(self.device), with_entropy=entropy), deadline_s)
+        spec = self._tile_spec(entropy)
+        if not self.succeeds_on_nodes(lambda: tile_functions_compile(spec, deadline_s)):
+            return False
+        compiled = compiled_tile_functions(spec)
         if not self.holds_everywhere(compiled is not None) or compiled is None:
             return False
         self._token_stats.tile_functions = compiled
         return True
 
+    def _tile_spec(self, entropy: bool) -> TileSpec:
+        spec = TileSpec(device=str(self.device), with_entropy=entropy)
+        if self.device.type == "cpu":
+            return spec
+        tokens = resolve_max_tokens(
+            self.settings.max_tokens_per_micro_batch, self.device, hidden_size=self.module.hidden_size, learns=True
+        )
+        return replace(
+            spec,
+            rows=(tokens, tokens // 2 + 1),
+            vocabulary=len(self.module.output_layer().weight),
+            budget_mib=self.settings.log_prob_chunk_mib,
+        )
+
     def compile_layers(self, deadline_s: float) -> bool:
         """Implement ``PolicyEngine.compile_layers``."""
         model, kernel = self.settings.model, self.module.kernel
-        if not self.settings.compile_layers:
+        if not self.settings.compile_layers or has_fused_layers(self.module):
             return False
         assert kernel is not None, "padded rows use an attention that would be compiled too"
         dtype = str(self._dtype).removeprefix("torch.")

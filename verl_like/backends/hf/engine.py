@@ -56,7 +56,7 @@ class HfEngine(SyncedEngine):
         super().__init__(weight_shapes=folder.weight_shapes, max_model_len=max_model_len, vocab_size=folder.vocab_size)
         self._device = torch.device(device)
         self.end_token_ids = frozenset(folder.end_token_ids)
-        self._max_num_seqs = rollout.max_num_seqs
+        self._max_num_seqs = rollout.num_seqs
         auto = torch.float32 if device == "cpu" else torch.bfloat16
         dtype = {"auto": auto, "float32": torch.float32, "bfloat16": torch.bfloat16}[rollout.dtype]
         with torch.random.fork_rng(devices=[]):

@@ -80,7 +80,7 @@ class VllmEngine(SyncedEngine):
             vocab_size=folder.vocab_size,
         )
         self._device = device
-        self.end_token_ids, self._max_num_seqs = frozenset(folder.end_token_ids), rollout.max_num_seqs
+        self.end_token_ids, self._max_num_seqs = frozenset(folder.end_token_ids), rollout.num_seqs
         self._internal_ids: dict[str, str] = {}  # our id -> vLLM's id, of unfinished requests
         arguments = engine_arguments(
             model_path=model_path,
@@ -283,9 +283,9 @@ def engine_arguments(
         "load_format": "dummy",  # weights arrive by sync
         "dtype": {"cpu": "float32", "cuda": "bfloat16"}[device] if rollout.dtype == "auto" else rollout.dtype,
         "max_model_len": max_model_len,
-        "max_num_seqs": rollout.max_num_seqs,
+        "max_num_seqs": rollout.num_seqs,
         # More than all sequences together would only enlarge buffers.
-        "max_num_batched_tokens": min(rollout.max_num_batched_tokens, rollout.max_num_seqs * max_model_len),
+        "max_num_batched_tokens": min(rollout.max_num_batched_tokens, rollout.num_seqs * max_model_len),
         "distributed_executor_backend": "external_launcher",
         "tensor_parallel_size": rollout.tensor_parallel_size,
         "logprobs_mode": "processed_logprobs",  # the default ignores temperature, top-p and top-k
@@ -301,7 +301,7 @@ def engine_arguments(
         "enable_sleep_mode": device == "cuda",
     }
     if device == "cuda":
-        arguments |= {"gpu_memory_utilization": rollout.gpu_memory_utilization}
+        arguments |= {"gpu_memory_utilization": rollout.memory_share}
         if rollout.tensor_parallel_size > 1:  # a compiled kernel that includes such a sum
             arguments |= {"compilation_config": {"pass_config": {"fuse_allreduce_rms": False}}}
     else:
@@ -364,7 +364,7 @@ def _constructed(
             cache = (
                 f"rollout.kv_cache_memory_gib={rollout.kv_cache_memory_gib}"
                 if device == "cpu"
-                else f"rollout.gpu_memory_utilization={rollout.gpu_memory_utilization}"
+                else f"rollout.gpu_memory_utilization={rollout.memory_share}"
             )
             raise ValueError(
                 f"vLLM rejected its configuration: {error}\nIts longest sequence is data.max_prompt_length + "

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_like.config.schema.fields import (
+    auto_or_number,
     fraction,
     micro_batch_tokens,
     non_negative,
     option,
     positive,
     ranks_per_sequence,
+    switch,
 )
 from verl_like.config.schema.fsdp import FsdpConfig
 from verl_like.config.schema.optim import OptimConfig
@@ -75,14 +77,22 @@ class ActorConfig(PolicyLossConfig):
     )
     max_tokens_per_micro_batch: str = micro_batch_tokens("forward/backward")
     sequence_parallel_size: int = ranks_per_sequence()
-    use_torch_compile: bool = option(
-        False, "Compile the log-prob and entropy function in a warm-up before the first step."
+    use_torch_compile: str = switch(
+        "Compile the log-prob and entropy function in a warm-up before the first step; auto does on GPU."
     )
-    compile_layers: bool = option(
-        False, "Compile the actor's decoder layers, except attention, in a warm-up before the first step."
+    compile_layers: str = switch(
+        "Compile the actor's decoder layers, except attention, in a warm-up before the first step; auto does on GPU "
+        "for packed rows, unless Liger's kernels (model.kernels) compute these layers."
     )
-    log_prob_chunk_mib: int = positive(
-        512, "Logits held at once in the log-prob function; the backward pass recomputes the rest.", unit="MiB"
+    log_prob_chunk_mib: str = auto_or_number(
+        "Logits held at once in the log-prob function; the backward pass recomputes the rest. auto is 512, and 2,048 "
+        "on GPUs with 64 GiB or more.",
+        unit="MiB",
     )
     optim: OptimConfig = option(OptimConfig, "Optimiser of the actor.")
     fsdp: FsdpConfig = option(FsdpConfig, "Sharding of the actor.")
+
+    @property
+    def logits_mib(self) -> int:
+        """``log_prob_chunk_mib`` as a number, which without a plan's choice is 512."""
+        return 512 if self.log_prob_chunk_mib == "auto" else int(self.log_prob_chunk_mib)

@@ -48,18 +48,39 @@ def steps_between(doc: str) -> Any:
     return option(0, doc, unit="steps", check=lambda v: v >= -1, expected="a number of at least -1")
 
 
-def micro_batch_tokens(passes: str) -> Any:
+def switch(doc: str) -> Any:
+    return option("auto", doc, choices=("auto", "true", "false"))
+
+
+def is_on(value: str, *, auto: bool) -> bool:
+    """Return whether a :func:`switch` is on; ``auto`` is what this value means."""
+    return {"true": True, "false": False}.get(value, auto)
+
+
+def auto_or_number(doc: str, *, unit: str = "") -> Any:
     return option(
         "auto",
-        f"Token budget of one {passes} pass per rank; auto is 1,024 to 2,048 on CPU, and more on GPU.",
-        unit="tokens",
+        doc,
+        unit=unit,
         check=lambda v: v == "auto" or (str(v).isdecimal() and int(v) > 0),
         expected="auto, or a number above 0",
     )
 
 
+def micro_batch_tokens(passes: str) -> Any:
+    doc = f"Token budget of one {passes} pass per rank; auto is 1,024 to 2,048 on CPU, and more on GPU."
+    return auto_or_number(doc, unit="tokens")
+
+
 def ranks_per_sequence() -> Any:
     return positive(1, "Ranks that split each row's tokens (Ulysses), for rows too long for one rank.", unit="ranks")
+
+
+def is_fraction(text: Any) -> bool:
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False
 
 
 def fraction(default: Any, doc: str) -> Any:

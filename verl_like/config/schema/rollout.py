@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from verl_like.config.schema.fields import fraction, non_negative, option, positive
+from verl_like.config.schema.fields import auto_or_number, is_fraction, non_negative, option, positive
 from verl_like.config.section import Section
 
 
@@ -45,9 +45,18 @@ class RolloutConfig(Section):
         "Dtype of the engine's weights; auto is float32 on CPU and bfloat16 on GPU.",
         choices=("auto", "float32", "bfloat16"),
     )
-    gpu_memory_utilization: float = fraction(0.5, "Share of each GPU the engine may use (GPU only).")
+    gpu_memory_utilization: str = option(
+        "auto",
+        "Share of each GPU the engine may use (GPU only); auto is what the plan of a training run leaves free, else "
+        "0.5.",
+        check=lambda v: v == "auto" or is_fraction(v),
+        expected="auto, or a number from 0 to 1",
+    )
     kv_cache_memory_gib: float = positive(0.25, "Key-value cache of the engine on CPU.", unit="GiB")
-    max_num_seqs: int = positive(256, "Sequences the engine decodes at once.", unit="sequences")
+    max_num_seqs: str = auto_or_number(
+        "Sequences the engine decodes at once; auto is 256, and on GPUs up to 1,024 if its cache holds them.",
+        unit="sequences",
+    )
     max_num_batched_tokens: int = positive(
         8192, "Tokens per engine step; on CPU at least the longest prompt plus response.", unit="tokens"
     )
@@ -87,3 +96,13 @@ class RolloutConfig(Section):
     )
     engine_kwargs: dict[str, Any] = option({}, "Extra arguments of the engine's constructor.")
     val: ValSamplingConfig = option(ValSamplingConfig, "Sampling of validation.")
+
+    @property
+    def num_seqs(self) -> int:
+        """``max_num_seqs`` as a number, which without a plan's choice is 256."""
+        return 256 if self.max_num_seqs == "auto" else int(self.max_num_seqs)
+
+    @property
+    def memory_share(self) -> float:
+        """``gpu_memory_utilization`` as a number, which without a plan's choice is 0.5."""
+        return 0.5 if self.gpu_memory_utilization == "auto" else float(self.gpu_memory_utilization)

@@ -46,7 +46,7 @@ def judge_engine(setup: WorkerSetup) -> RolloutEngine:
     rollout = RolloutConfig(
         backend=judge.backend,
         tensor_parallel_size=judge.tensor_parallel_size,
-        gpu_memory_utilization=judge.gpu_memory_utilization,
+        gpu_memory_utilization=str(judge.gpu_memory_utilization),
         kv_cache_memory_gib=judge.kv_cache_memory_gib,
         max_num_batched_tokens=max(judge.max_model_len, STEP_TOKENS),
     )
