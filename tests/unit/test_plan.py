@@ -128,6 +128,7 @@ def test_a_model_on_the_host_has_nothing_on_the_gpu_but_what_is_gathered(folder:
     config.actor.fsdp.cpu_offload = True
     for each in (config, usual):
         each.model.gradient_checkpointing = "true"  # not as many layers as the memory of each allows
+        each.rollout.gpu_memory_utilization = "0.5"
     shapes = shapes_of(config)
     plan, plain = (plan_of(each, shapes, h100s(8)) for each in (config, usual))
     of_rank = shapes["actor"].num_parameters / 8
@@ -150,14 +151,14 @@ def test_as_few_layers_are_recomputed_as_the_memory_of_a_gpu_needs(folder: Path)
         return plan_of(config, shapes, h100s(ranks))
 
     auto, everything = planned(8), planned(8, "true")
-    count = int(auto.gradient_checkpointing)
+    count = int(auto.config.model.gradient_checkpointing)
     assert 0 < count < 28
     assert auto.bytes_in("update_actor") <= 0.85 * auto.location.device.memory_gib * GIB
     assert planned(8, str(count - 1)).bytes_in("update_actor") > 0.85 * auto.location.device.memory_gib * GIB
     assert auto.seconds["update_actor"] < everything.seconds["update_actor"]
-    assert planned(8, tokens=5_120).gradient_checkpointing == "0", "a pass of 5,120 tokens fits without"
-    assert planned(1).gradient_checkpointing == "28", "what does not fit recomputes all"
-    assert planned(8, "true").gradient_checkpointing == "true"
+    assert planned(8, tokens=5_120).config.model.gradient_checkpointing == "0", "a pass of 5,120 tokens fits without"
+    assert planned(1).config.model.gradient_checkpointing == "28", "what does not fit recomputes all"
+    assert planned(8, "true").config.model.gradient_checkpointing == "true"
     assert f"layers recomputed in backward: {count} of 28" in text(auto, advice(config, shapes, h100s(8)))
 
 
@@ -165,10 +166,10 @@ def test_every_role_and_stage_of_the_run_is_planned(folder: Path) -> None:
     config = config_for(folder)
     config.algorithm.adv_estimator = "gae"
     config.actor.kl_loss_coef = 0.1
-    config.model.gradient_checkpointing = "true"
+    config.model.gradient_checkpointing, config.rollout.gpu_memory_utilization = "true", "0.5"
     plan = plan_of(config, shapes_of(config), h100s(8))
     assert set(plan.shapes) == {"actor", "ref", "critic"}
-    assert set(plan.stages) == set(plan.seconds)
+    assert set(plan.stages) | {"switch", "driver"} == set(plan.seconds)
     assert {"ref_log_probs", "values", "update_critic", "update_actor", "rollout", "sync"} <= set(plan.stages)
     assert all(value > 0 for value in plan.seconds.values())
     assert all(value >= 0 for parts in plan.stages.values() for value in parts.values())
@@ -218,7 +219,7 @@ def test_copies_for_a_checkpoint_are_planned_in_host_memory_unless_it_is_waited_
 
 def test_the_engine_gets_its_share_of_the_gpu(folder: Path) -> None:
     config = config_for(folder)
-    config.rollout.gpu_memory_utilization = 0.5
+    config.rollout.gpu_memory_utilization = "0.5"
     plan = plan_of(config, shapes_of(config), h100s(8))
     learner = plan.stages["rollout"]["actor weights"] + plan.stages["rollout"]["actor optimiser"]
     assert plan.bytes_in("rollout") - learner == pytest.approx(0.5 * 79.6 * GIB)
@@ -235,7 +236,7 @@ def test_a_plan_that_fits_needs_no_change(folder: Path) -> None:
 
 def test_changes_are_applied_in_sequence_until_it_fits(folder: Path) -> None:
     config = config_for(folder)
-    config.actor.kl_loss_coef = 0.1
+    config.actor.kl_loss_coef, config.rollout.gpu_memory_utilization = 0.1, "0.5"
     place = Location(device=DEVICES["A100"], ranks=2, ranks_per_node=2)
     assert not plan_of(config, shapes_of(config), place).fits
     found = advice(config, shapes_of(config), place)
@@ -244,14 +245,14 @@ def test_changes_are_applied_in_sequence_until_it_fits(folder: Path) -> None:
     assert all(change.after < change.before for change in found.changes)
     assert len(set(names)) == len(names)
     assert found.plan.fits, names
-    assert config.rollout.gpu_memory_utilization == Config().rollout.gpu_memory_utilization, (
-        "the user's own is left alone"
-    )
+    assert config.rollout.gpu_memory_utilization == "0.5", "the user's own is left alone"
 
 
 def test_more_gpus_take_less_time(folder: Path) -> None:
     config = config_for(folder)
-    config.model.share_prompts = False  # where they are shared, gathers between nodes take longer than the work
+    # With fewer rows, shared prompts or shards on all nodes, collectives between nodes take longer than the work.
+    config.model.share_prompts, config.actor.fsdp.shard_size = False, "8"
+    config.data.train_batch_size = config.actor.mini_batch_size = 512
     shapes = shapes_of(config)
     few, many = (plan_of(config, shapes, h100s(ranks)).seconds for ranks in (8, 64))
     assert all(many[stage] < few[stage] for stage in ("rollout", "update_actor"))
@@ -278,7 +279,7 @@ def test_shared_prompts_take_less_time(folder: Path) -> None:
         config.model.share_prompts = share
         plans[share] = plan_of(config, shapes, h100s(8))
     ratio = plans[True].seconds["update_actor"] / plans[False].seconds["update_actor"]
-    assert ratio == pytest.approx((512 + 1024 / config.rollout.n) / (512 + 1024), rel=0.01)  # half-long responses
+    assert ratio == pytest.approx((512 + 1024 / config.rollout.n) / (512 + 1024), rel=0.05)  # half-long responses
 
 
 def test_the_command_shows_what_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -375,7 +376,7 @@ def test_a_run_that_hardly_fits_is_warned_of(
     config = config_for(folder)
     place = location_on(config, "H100")
     place = Location(device=place.device, ranks=8, ranks_per_node=8)
-    config.rollout.gpu_memory_utilization = 0.85
+    config.rollout.gpu_memory_utilization = "0.85"
     monkeypatch.setattr(check, "location_of", lambda config, is_timed: place)
     assert check.check_memory(config) is not None
     assert "stage rollout is estimated to need" in caplog.text
@@ -416,7 +417,7 @@ def test_an_engine_without_capacity_for_a_sequence_is_reported(
     assert "Raise rollout.gpu_memory_utilization" in shown
     assert "It fits" not in shown
     config = config_for(folder)
-    config.rollout.gpu_memory_utilization = 0.15
+    config.rollout.gpu_memory_utilization = "0.15"
     monkeypatch.setattr(check, "location_of", lambda config, is_timed: h100s(8))
     assert check.check_memory(config) is not None
     assert "holds 0 tokens, but one sequence may have 5,120" in caplog.text

@@ -74,10 +74,12 @@ def _recompute(config: Config, location: Location) -> str | None:
 
 
 def _utilization(config: Config, location: Location) -> str | None:
-    lower = round(config.rollout.gpu_memory_utilization - UTILIZATION_STEP, 2)
+    if config.rollout.gpu_memory_utilization == "auto":
+        return None
+    lower = round(config.rollout.memory_share - UTILIZATION_STEP, 2)
     if not location.is_gpu or lower < MIN_UTILIZATION:
         return None
-    config.rollout.gpu_memory_utilization = lower
+    config.rollout.gpu_memory_utilization = str(lower)
     return f"rollout.gpu_memory_utilization={lower}"
 
 

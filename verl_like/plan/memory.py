@@ -58,6 +58,7 @@ class Sharded:
         has_adapters: whether only adapters are trained (``model.lora``).
         itemsize: bytes per element in forward and backward.
         is_gpu: whether it runs on a GPU, where the next layer is gathered while one runs.
+        is_fused: whether norms and feed-forward parts are single kernels, which keep fewer tensors for backward.
     """
 
     shape: ModelShape
@@ -68,6 +69,7 @@ class Sharded:
     is_cut: bool = True
     is_frozen: bool = False
     has_adapters: bool = False
+    is_fused: bool = False
 
     @property
     def num_learning(self) -> int:
@@ -164,7 +166,7 @@ class Sharded:
     def _layer(self, run: Pass, *, norms_learn: bool) -> float:
         """Return the bytes that a layer keeps for its backward pass."""
         keys = run.shared_keys * key_bytes_per_token(self.shape, self.itemsize)
-        of_token = layer_bytes_per_token(self.shape, self.itemsize, norms_learn=norms_learn)
+        of_token = layer_bytes_per_token(self.shape, self.itemsize, norms_learn=norms_learn, is_fused=self.is_fused)
         return run.tokens * of_token + keys
 
     def _moments_of_replica(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
@@ -239,17 +241,20 @@ class Sharded:
         return float(tile * (kept + AT_WORK - 1) + tile * self.itemsize / FLOAT32 * (self.itemsize < FLOAT32))
 
 
-def layer_bytes_per_token(shape: ModelShape, itemsize: int, *, norms_learn: bool = True) -> float:
+def layer_bytes_per_token(
+    shape: ModelShape, itemsize: int, *, norms_learn: bool = True, is_fused: bool = False
+) -> float:
     """Return the bytes per token that a decoder layer keeps for its backward pass.
 
-    Each of two norms keeps its input in float32, its normalised input in float32 if it is trained, and its output.
-    Queries, keys and values are kept before and after rotation. Attention keeps its output. The feed-forward part keeps
-    four tensors of its width.
+    Each of two norms keeps its input in float32, its normalised input in float32 if it is trained, and its output; as a
+    single kernel, its input and output. Queries, keys and values are kept before and after rotation. Attention keeps
+    its output. The feed-forward part keeps four tensors of its width, with a fused product three.
     """
     attention = shape.num_heads * shape.head_dim
-    norms = 2 * (FLOAT32 * (1 + norms_learn) + itemsize) * shape.hidden_size
+    of_norm = 2 * itemsize if is_fused else FLOAT32 * (1 + norms_learn) + itemsize
     rotated = itemsize * attention + key_bytes_per_token(shape, itemsize)
-    return norms + 2 * rotated + itemsize * (attention + 4 * shape.intermediate_size)
+    wide = (4 - is_fused) * shape.intermediate_size
+    return 2 * of_norm * shape.hidden_size + 2 * rotated + itemsize * (attention + wide)
 
 
 def key_bytes_per_token(shape: ModelShape, itemsize: int) -> float:

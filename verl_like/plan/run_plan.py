@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from verl_like.algorithms.roles import needs, step_columns
 from verl_like.checks.pools import ROLLOUT, TRAINER, pool_ranks
 from verl_like.config.schema import Config, LoraConfig
+from verl_like.plan.choices import with_choices
 from verl_like.plan.devices import GIB
 from verl_like.plan.memory import Parts
-from verl_like.plan.recomputation import with_recomputation
 from verl_like.plan.seconds import BACKWARD, stage_seconds, step_seconds
 from verl_like.plan.shape import ModelShape, model_shape
 from verl_like.plan.stages import Location, Role, engine_of, roles_of, stage_parts
@@ -32,19 +32,19 @@ class RunPlan:
     """Planned memory, duration and disk space of a run.
 
     Args:
+        config: of the run, with the plan's choices for options that are ``auto`` (``plan/choices.py``).
         cut_roles: roles whose models are sharded over the workers; each worker has a replica of the others.
         stages: stage -> part -> bytes on the accelerator of the fullest rank; on CPU, in its process.
-        gradient_checkpointing: the value of this option with ``auto`` resolved.
         seconds: stage -> seconds in a step, with responses of ``response_tokens``.
         host: part -> bytes of host memory on each node.
         disk: part -> bytes of the files that the run keeps.
     """
 
+    config: Config
     location: Location
     shapes: Mapping[str, ModelShape]
     cut_roles: frozenset[str]
     stages: Mapping[str, Parts]
-    gradient_checkpointing: str
     seconds: Mapping[str, float]
     response_tokens: float
     host: Parts
@@ -130,7 +130,7 @@ def plan_of(
         shapes: the result of :func:`shapes_of`.
         response_tokens: mean length of a response, for the seconds; default is half of the longest.
     """
-    config = with_recomputation(config, shapes, location)
+    config = with_choices(config, shapes, location)
     tokens = config.data.max_response_length / 2 if response_tokens is None else response_tokens
     engine = engine_of(config, shapes["actor"], location)
     kv_bytes = engine.itemsize * shapes["actor"].kv_elements_per_token / config.rollout.tensor_parallel_size
@@ -138,11 +138,11 @@ def plan_of(
     seconds = stage_seconds(config, shapes, location, response_tokens=tokens)
     longest = config.data.max_prompt_length + config.data.max_response_length
     return RunPlan(
+        config=config,
         location=location,
         shapes=shapes,
         cut_roles=frozenset(role.name for role in roles_of(config, shapes, location) if role.sharded.is_cut),
         stages=stages,
-        gradient_checkpointing=config.model.gradient_checkpointing,
         seconds=seconds,
         response_tokens=tokens,
         host=_host(
@@ -198,7 +198,7 @@ def _environments(config: Config, location: Location) -> float:
         return 0.0
     engines = max(location.ranks_per_node // config.rollout.tensor_parallel_size, 1)
     episodes = config.data.train_batch_size * config.rollout.n
-    processes = min(config.environment.max_processes, config.rollout.max_num_seqs, -(-episodes // engines))
+    processes = min(config.environment.max_processes, config.rollout.num_seqs, -(-episodes // engines))
     return float(engines * (NURSERY_BYTES + processes * ENVIRONMENT_BYTES))
 
 

@@ -56,7 +56,11 @@ class ModelShape:
         of ``num_heads * head_dim`` per attended token.
         """
         matrices = self.num_layers * self.num_active_layer_parameters + self.vocab_size * self.hidden_size
-        return 2.0 * matrices + 4.0 * self.num_layers * self.num_heads * self.head_dim * context
+        return 2.0 * matrices + self.attention_flops(context)
+
+    def attention_flops(self, attended: float) -> float:
+        """Return the FLOPs of all layers' attention for this many pairs of a query and a key."""
+        return 4.0 * self.num_layers * self.num_heads * self.head_dim * attended
 
 
 def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> ModelShape:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from verl_like.checks.cluster import ranks_problem
 from verl_like.checks.pools import ROLLOUT, TRAINER, pool_sizes, pools_problem
 from verl_like.config.schema import Config
-from verl_like.plan.recomputation import with_recomputation
+from verl_like.plan.choices import with_choices
 from verl_like.plan.run_plan import RunPlan
 from verl_like.plan.seconds import stage_seconds, step_seconds
 from verl_like.plan.shape import ModelShape
@@ -48,7 +48,7 @@ def _splits(config: Config, shapes: Mapping[str, ModelShape], location: Location
             *ranks_problem(other, per_node=per_node),
         ]:
             continue
-        other = with_recomputation(other, shapes, location)
+        other = with_choices(other, shapes, location)
         seconds = stage_seconds(other, shapes, location, response_tokens=plan.response_tokens)
         shown = ", ".join(f"{name}: {number}" for name, number in sizes.items())
         yield Split(f"cluster.placement={{{shown}}}", step_seconds(other, seconds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -15,6 +15,7 @@ from verl_like.backends.fsdp.layout import is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
 from verl_like.checks.pools import ROLLOUT, TRAINER, pool_ranks
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
+from verl_like.config.schema.fields import is_on
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
 from verl_like.plan.shape import ModelShape
@@ -73,6 +74,9 @@ class Role:
     run: Pass
     optim: OptimConfig | None  # None for a frozen model
     is_offloaded: bool  # whether its weights are on the host between stages
+    dtype: torch.dtype  # of its passes
+    max_tokens: int  # of a pass, on all ranks that share it
+    sequence_ranks: int  # ranks that share a pass
 
     @property
     def resident(self) -> Parts:
@@ -136,6 +140,7 @@ def _role(
         fsdp=fsdp,
         is_frozen=optim is None,
         has_adapters=optim is not None and bool(config.model.lora.rank),
+        is_fused=location.is_gpu and _fuses_layers(config),
         is_cut=is_cut(
             fsdp,
             device=location.torch_device,
@@ -144,34 +149,8 @@ def _role(
             num_parameters=shape.num_parameters,
         ),
     )
-    prompts = (
-        section.mini_batch_size if isinstance(section, ActorConfig | CriticConfig) else config.data.train_batch_size
-    )
-    size = 1 if isinstance(section, RewardModelConfig) else section.sequence_parallel_size  # ranks that share tokens
-    rows = ceil(prompts * config.rollout.n * size / location.ranks)
-    max_tokens = size * resolve_max_tokens(
-        section.max_tokens_per_micro_batch,
-        location.torch_device,
-        hidden_size=shape.hidden_size,
-        learns=optim is not None,
-    )
-    rows_per_prompt = _rows_per_prompt(config, max_tokens)
-    prompt, response = config.data.max_prompt_length, config.data.max_response_length
-    units, remaining = divmod(max_tokens, prompt + rows_per_prompt * response)
-    # The remaining tokens take part of a group.
-    fitting = max(units * rows_per_prompt + max((remaining - prompt) // response, 0), 1)
-    rows_per_pass = min(fitting, rows)
-    has_logits = name in ("actor", "ref")
-    run = Pass(
-        count=ceil(rows / rows_per_pass),
-        tokens=ceil((rows_per_pass * response + ceil(rows_per_pass / rows_per_prompt) * prompt) / size),
-        response_tokens=ceil(rows_per_pass * response / size),
-        rows_per_prompt=rows_per_prompt,
-        shared_keys=rows_per_pass * (prompt + response) // size if rows_per_prompt > 1 else 0,
-        logits_budget=config.actor.log_prob_chunk_mib * 2**20 if has_logits else 0,
-        learns=optim is not None,
-        recomputed=recomputed_layers(config.model.gradient_checkpointing, location.torch_device, shape.num_layers),
-    )
+    max_tokens, size = _max_tokens(section, location, shape, learns=optim is not None)
+    run = _fullest_pass(config, section, shape, location, max_tokens=max_tokens, size=size, name=name)
     return Role(
         name=name,
         location=location,
@@ -180,15 +159,60 @@ def _role(
         run=run,
         optim=optim,
         is_offloaded=location.is_gpu and fsdp.offload_params,
+        dtype=dtype,
+        max_tokens=max_tokens,
+        sequence_ranks=size,
     )
 
 
-def _rows_per_prompt(config: Config, max_tokens: int) -> int:
-    """Return how many rows with the longest prompt and response share a prompt in a pass."""
+def _max_tokens(section: Section, location: Location, shape: ModelShape, *, learns: bool) -> tuple[int, int]:
+    """Return the tokens of a pass on all ranks that share it, and the number of these ranks."""
+    size = 1 if isinstance(section, RewardModelConfig) else section.sequence_parallel_size
+    own = resolve_max_tokens(
+        section.max_tokens_per_micro_batch, location.torch_device, hidden_size=shape.hidden_size, learns=learns
+    )
+    return size * own, size
+
+
+def _fullest_pass(
+    config: Config, section: Section, shape: ModelShape, location: Location, *, max_tokens: int, size: int, name: str
+) -> Pass:
+    """Return the pass of the longest prompts and responses."""
+    learns = isinstance(section, ActorConfig | CriticConfig)
+    prompts = (
+        section.mini_batch_size if isinstance(section, ActorConfig | CriticConfig) else config.data.train_batch_size
+    )
+    rows = ceil(prompts * config.rollout.n * size / location.ranks)
+    rows_per_prompt = sharing_rows(config, max_tokens, config.data.max_response_length)
+    prompt, response = config.data.max_prompt_length, config.data.max_response_length
+    units, remaining = divmod(max_tokens, prompt + rows_per_prompt * response)
+    # The remaining tokens take part of a group.
+    fitting = max(units * rows_per_prompt + max((remaining - prompt) // response, 0), 1)
+    rows_per_pass = min(fitting, rows)
+    has_logits = name in ("actor", "ref")
+    return Pass(
+        count=ceil(rows / rows_per_pass),
+        tokens=ceil((rows_per_pass * response + ceil(rows_per_pass / rows_per_prompt) * prompt) / size),
+        response_tokens=ceil(rows_per_pass * response / size),
+        rows_per_prompt=rows_per_prompt,
+        shared_keys=rows_per_pass * (prompt + response) // size if rows_per_prompt > 1 else 0,
+        logits_budget=config.actor.logits_mib * 2**20 if has_logits else 0,
+        learns=learns,
+        recomputed=recomputed_layers(config.model.gradient_checkpointing, location.torch_device, shape.num_layers),
+    )
+
+
+def _fuses_layers(config: Config) -> bool:
+    """Return whether workers with GPUs fuse operations of layers, by Liger (in their packages) or by compilation."""
+    return config.model.kernels != "torch" or is_on(config.actor.compile_layers, auto=config.model.remove_padding)
+
+
+def sharing_rows(config: Config, max_tokens: int, response_tokens: int) -> int:
+    """Return how many rows with the longest prompt, and responses of this length, share a prompt in a pass."""
     if not (config.model.share_prompts and config.model.remove_padding):
         return 1
     prompt, rows = config.data.max_prompt_length, np.arange(config.rollout.n)
-    lengths = np.full(len(rows), prompt + config.data.max_response_length)
+    lengths = np.full(len(rows), prompt + response_tokens)
     units = sharing_units(lengths, np.full(len(rows), prompt), np.zeros_like(rows), rows, max_tokens=max_tokens)
     return len(units[0])
 
@@ -217,12 +241,12 @@ def engine_of(config: Config, shape: ModelShape, location: Location) -> Engine:
     itemsize = resolve_dtype(rollout.dtype, location.torch_device).itemsize
     weights = itemsize * shape.num_parameters / rollout.tensor_parallel_size
     longest = config.data.max_prompt_length + config.data.max_response_length
-    step_tokens = min(rollout.max_num_batched_tokens, rollout.max_num_seqs * longest)
+    step_tokens = min(rollout.max_num_batched_tokens, rollout.num_seqs * longest)
     layer = step_tokens * layer_bytes_per_token(shape, itemsize) / 2
-    logits = 4 * 4 * min(rollout.max_num_seqs, step_tokens) * shape.vocab_size
+    logits = 4 * 4 * min(rollout.num_seqs, step_tokens) * shape.vocab_size
     working = layer / rollout.tensor_parallel_size + logits
     if location.is_gpu:
-        claim = rollout.gpu_memory_utilization * location.device.memory_gib * GIB
+        claim = rollout.memory_share * location.device.memory_gib * GIB
         cache = max(claim - weights - working - GPU_FIXED_BYTES, 0.0)
     else:
         cache = rollout.kv_cache_memory_gib * GIB
@@ -230,16 +254,38 @@ def engine_of(config: Config, shape: ModelShape, location: Location) -> Engine:
     return Engine(itemsize=itemsize, weights=weights, cache=cache, working=working, claim=claim)
 
 
+def resident_with_engines(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Parts:
+    """Return what is on an accelerator in addition to its engine, while engines generate."""
+    if not _engines_share(config):
+        return _fixed(location)
+    return _resident(roles_of(config, shapes, location), location)
+
+
+def _engines_share(config: Config) -> bool:
+    """Return whether engines are in the workers that train."""
+    return ROLLOUT not in config.cluster.placement
+
+
+def _fixed(location: Location) -> Parts:
+    return {"fixed": GPU_FIXED_BYTES if location.is_gpu else CPU_FIXED_BYTES}
+
+
+def _resident(roles: Iterable[Role], location: Location) -> Parts:
+    """Return what is on a worker that trains in all stages."""
+    parts = _fixed(location)
+    for role in roles:
+        if role.pool == TRAINER:
+            parts |= role.resident
+    return parts
+
+
 def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> dict[str, Parts]:
     """Return {stage: {part: bytes}} of a step on the fullest rank."""
     roles = {role.name: role for role in roles_of(config, shapes, location)}
     engine = engine_of(config, shapes["actor"], location)
-    fixed: Parts = {"fixed": GPU_FIXED_BYTES if location.is_gpu else CPU_FIXED_BYTES}
-    always = dict(fixed)
-    for role in roles.values():
-        if role.pool == TRAINER:
-            always |= role.resident
-    shares = ROLLOUT not in config.cluster.placement  # whether engines are in the workers that train
+    fixed = _fixed(location)
+    always = _resident(roles.values(), location)
+    shares = _engines_share(config)
     if shares and not location.is_gpu:  # engines do not sleep on CPU
         always |= {"engine weights": engine.weights, "KV cache": engine.cache}
     tensor = engine.itemsize * shapes["actor"].largest_tensor

@@ -37,11 +37,11 @@ def _head(plan: RunPlan) -> Iterator[str]:
 
 def _stages(plan: RunPlan) -> Iterator[str]:
     """Yield the lines of a table in GiB, with a row per part and a column per stage."""
-    stages = list(plan.stages)
+    stages = [*plan.stages, *(stage for stage in plan.seconds if stage not in plan.stages)]
     names = list(dict.fromkeys(part for parts in plan.stages.values() for part in parts))
     rows = [["GiB of the fullest rank", *stages]]
-    rows += [[name, *(_gib(plan.stages[stage].get(name)) for stage in stages)] for name in names]
-    rows.append(["all", *(_gib(plan.bytes_in(stage)) for stage in stages)])
+    rows += [[name, *(_gib(plan.stages.get(stage, {}).get(name)) for stage in stages)] for name in names]
+    rows.append(["all", *(_gib(plan.bytes_in(stage) if stage in plan.stages else None) for stage in stages)])
     if is_timed(plan):
         rows.append(["seconds", *(_seconds(plan.seconds[stage]) for stage in stages)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -57,11 +57,22 @@ def _rest(plan: RunPlan) -> Iterator[str]:
     else:
         yield f"a step: unknown, because {plan.location.device.name} is not in the table of devices"
     yield f"engine's cache: {plan.cache_tokens:,.0f} tokens"
-    if plan.gradient_checkpointing.isdecimal():
-        layers = plan.shapes["actor"].num_layers
-        yield f"layers recomputed in backward: {plan.gradient_checkpointing} of {layers} (model.gradient_checkpointing)"
+    if plan.location.is_gpu:
+        yield from _choices(plan)
     yield f"host memory of a node: {_sum(plan.host)}"
     yield f"disk: {_sum(plan.disk, total=False)}"
+
+
+def _choices(plan: RunPlan) -> Iterator[str]:
+    """Yield the lines of what ``auto`` stands for."""
+    actor, rollout, model = plan.config.actor, plan.config.rollout, plan.config.model
+    share = f"{rollout.memory_share:.0%} of a GPU (rollout.gpu_memory_utilization)"
+    yield f"an engine: {rollout.num_seqs} sequences at once (rollout.max_num_seqs) in {share}"
+    if model.gradient_checkpointing.isdecimal():
+        number = f"{model.gradient_checkpointing} of {plan.shapes['actor'].num_layers}"
+        yield f"layers recomputed in backward: {number} (model.gradient_checkpointing)"
+    yield f"tokens of an update's pass: {actor.max_tokens_per_micro_batch} (actor.max_tokens_per_micro_batch)"
+    yield f"logits at once: {actor.logits_mib:,} MiB (actor.log_prob_chunk_mib)"
 
 
 def _conclusion(plan: RunPlan, advice: Advice) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from verl_like.algorithms.roles import needs
 from verl_like.config.schema import Config
@@ -52,9 +52,8 @@ def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] | N
         with uploaded(config, folder):  # an earlier end may not have copied everything
             return Progress(step=step)
     plan = check_memory(config)
-    if plan is not None:  # which takes as many layers for `auto` as its memory needs
-        model = replace(config.model, gradient_checkpointing=plan.gradient_checkpointing)
-        config = replace(config, model=model)
+    if plan is not None:
+        config = plan.config
     check_reward(config, task.prompts, task.val_prompts or ())
     with FolderLock(folder.path), uploaded(config, folder):
         folder.claim(config_yaml, job="train")
