@@ -85,9 +85,9 @@ def register_kernel(name: str, kernel: Kernel) -> None:
 
 def kernel_of_pass(name: str, device: torch.device) -> Kernel:
     """Return the kernel of this name, or without gradients a faster one that vLLM brings."""
-    if name in ("flash", "varlen") and not torch.is_grad_enabled() and is_hopper(device):
-        if not torch.are_deterministic_algorithms_enabled() and vllm_flash3() is not None:
-            return _vllm_flash3
+    needs_no_more = not torch.is_grad_enabled() and not torch.are_deterministic_algorithms_enabled()
+    if needs_no_more and name in ("flash", "varlen") and is_hopper(device) and vllm_flash3() is not None:
+        return _vllm_flash3
     return _KERNELS[name]
 
 
