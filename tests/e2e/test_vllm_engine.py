@@ -470,10 +470,11 @@ def test_engine_kwargs_reach_the_engine(tied):
     assert arguments["block_size"] == 96
 
 
-def test_an_engine_on_a_gpu_plans_ahead_where_it_is_alone_and_needs_no_numbers_of_others_gpus(tied):
+def test_an_engine_on_a_gpu_plans_ahead_and_needs_no_numbers_of_others_gpus(tied):
     alone, shared = (tied.call("arguments_with", {}, "cuda", ranks) for ranks in (1, 2))
     assert alone["async_scheduling"] and not alone["disable_custom_all_reduce"]
-    assert not shared["async_scheduling"] and shared["disable_custom_all_reduce"]
+    assert shared["async_scheduling"] and shared["disable_custom_all_reduce"]
+    assert not tied.call("arguments_with", {}, "cpu", 1)["async_scheduling"]
     assert not tied.call("arguments_with", {"async_scheduling": False}, "cuda", 1)["async_scheduling"]
 
 

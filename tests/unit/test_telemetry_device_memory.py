@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from verl_like.telemetry.device_memory import DeviceMemory
+from verl_like.telemetry.device_memory import DeviceMemory, asleep_bytes
 
 ENGINE, CACHE = 10, 20  # bytes of a sleeping engine
 
@@ -18,7 +18,10 @@ class Accelerator:
 
     def __init__(self) -> None:
         self.allocated = self.peak = ENGINE + CACHE
-        self.blocks = {1: SimpleNamespace(handle=(0, ENGINE), is_asleep=False), 2: SimpleNamespace(handle=(0, CACHE))}
+        self.blocks = {
+            1: SimpleNamespace(handle=(0, ENGINE), tag="weights", is_asleep=False),
+            2: SimpleNamespace(handle=(0, CACHE), tag="kv_cache"),
+        }
         self.sleep(is_asleep=False)
 
     def sleep(self, *, is_asleep: bool) -> None:
@@ -74,3 +77,9 @@ def test_a_process_without_an_accelerator_or_without_vllm_is_counted_too(
     assert DeviceMemory().take() == (ENGINE + CACHE, ENGINE + CACHE)
     monkeypatch.delitem(sys.modules, "torch")
     assert DeviceMemory().take() == (0, 0)
+
+
+def test_what_sleeps_is_counted_by_part(accelerator: Accelerator) -> None:
+    assert asleep_bytes() == 0
+    accelerator.sleep(is_asleep=True)
+    assert (asleep_bytes("weights"), asleep_bytes("kv_cache"), asleep_bytes()) == (ENGINE, CACHE, ENGINE + CACHE)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 
 def module(name: str) -> Any:
@@ -212,3 +213,37 @@ def test_every_bit_of_a_draw_is_as_often_one_as_zero(sampling: Any) -> None:
 def test_all_63_bits_of_a_seed_count(sampling: Any) -> None:
     seeds = np.array([0, *(1 << bit for bit in range(63))], np.uint64)
     assert len(np.unique(sampling.row_seeds(seeds, np.zeros(64, np.uint64)))) == 64
+
+
+@pytest.mark.parametrize(("free", "is_emptied"), [(10**9, True), (5 * 10**9, False)])
+def test_memory_that_torch_caches_is_returned_only_if_a_waking_engine_lacks_it(
+    free: int, is_emptied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine_module = module("engine")
+    asleep = {"weights": 2 * 10**9}
+    done: list[str] = []
+    monkeypatch.setattr(engine_module, "asleep_bytes", asleep.__getitem__)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 10**11))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
+    found = object.__new__(engine_module.VllmEngine)
+    found._device = "cuda"
+    found._engine = SimpleNamespace(wake_up=lambda tags: done.extend(tags))
+    found._wake("weights")
+    assert done == ["emptied"] * is_emptied + ["weights"]
+    found._device = "cpu"
+    found._wake("weights")
+    assert done == ["emptied"] * is_emptied + ["weights"], "an engine on CPU does not sleep"
+
+
+def test_weights_are_written_in_place_without_gradients(internals: Any) -> None:
+    weight = torch.nn.Parameter(torch.zeros(2))
+
+    def load_weights(weights: Any) -> None:
+        weight.copy_(dict(weights)["w"])  # which autograd would refuse
+
+    runner = SimpleNamespace(get_model=lambda: SimpleNamespace(load_weights=load_weights))
+    worker = SimpleNamespace(worker=SimpleNamespace(model_runner=runner))
+    built: Any = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
+    before = weight.data_ptr()
+    internals.load_in_place(built, iter([("w", torch.ones(2))]))
+    assert weight.tolist() == [1, 1] and weight.data_ptr() == before

@@ -21,7 +21,7 @@ BACKWARD = 2  # cost in forward passes, for the model's FLOP
 # sequence (5.4 ms for 256 were measured on a busy core, of which a server's core needs about three quarters).
 STEP_S, SEQUENCE_S = 1e-3, 1.6e-5
 DRIVER_S, DRIVER_RANK_S = 0.12, 0.002  # of a step; measured by benchmarks/controller_scaling.py
-SYNC_TENSOR_S = 1.4e-3  # Python of a weight's gather and load; measured on CPU
+SYNC_TENSOR_S = 5e-4  # Python of a weight's gather and load in place. Assumed; vLLM's own reload takes 1.4e-3 on CPU.
 LAYER_TENSORS = 12
 SWITCH_S = 2.0  # an engine's sleep and wake, which unmap and map its memory. Assumed.
 
@@ -83,8 +83,7 @@ def _rollout_s(config: Config, shape: ModelShape, location: Location, response_t
         rows / rollout.n * config.data.max_prompt_length * shape.flops_per_token(context) / size / product_flops(device)
     )
     host_s = STEP_S + SEQUENCE_S * at_once
-    # With one GPU an engine plans the next step while one runs.
-    step_s = max(step_s, host_s) if size == 1 and location.is_gpu else step_s + host_s
+    step_s = max(step_s, host_s) if location.is_gpu else step_s + host_s  # a GPU's engine plans a step ahead
     return prompts_s + ceil(rows / at_once) * response_tokens * step_s
 
 

@@ -24,7 +24,7 @@ class DeviceMemory:
         """Count the peak so far; called before an engine falls asleep or wakes."""
         if (torch := _torch()) is None:
             return
-        self.peak_bytes = max(self.peak_bytes, torch.cuda.max_memory_allocated() - _asleep_bytes())
+        self.peak_bytes = max(self.peak_bytes, torch.cuda.max_memory_allocated() - asleep_bytes())
         torch.cuda.reset_peak_memory_stats()
 
     def take(self) -> tuple[int, int]:
@@ -33,7 +33,7 @@ class DeviceMemory:
             return 0, 0
         self.mark()
         peak, self.peak_bytes = self.peak_bytes, 0
-        return torch.cuda.memory_allocated() - _asleep_bytes(), peak
+        return torch.cuda.memory_allocated() - asleep_bytes(), peak
 
 
 def _torch() -> Any:
@@ -42,10 +42,15 @@ def _torch() -> Any:
     return torch if torch is not None and torch.cuda.is_initialized() else None
 
 
-def _asleep_bytes() -> int:
-    """Return the bytes that vLLM's allocator has returned to the device while torch still counts them (vllm 0.32)."""
+def asleep_bytes(tag: str = "") -> int:
+    """Return the bytes that vLLM's allocator has returned to the device while torch still counts them (vllm 0.32).
+
+    Args:
+        tag: vLLM's name of a part of its memory; empty for all.
+    """
     module = sys.modules.get("vllm.device_allocator.cumem")
     allocator = None if module is None else module.CuMemAllocator.instance
     if allocator is None:
         return 0
-    return sum(data.handle[1] for data in allocator.pointer_to_data.values() if data.is_asleep)
+    asleep = [data for data in allocator.pointer_to_data.values() if data.is_asleep]
+    return sum(data.handle[1] for data in asleep if tag in ("", data.tag))

@@ -30,13 +30,14 @@ from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.context import current
 from verl_like.machine.engine_arguments import OWN, unusable
-from verl_like.telemetry.device_memory import DeviceMemory
+from verl_like.telemetry.device_memory import DeviceMemory, asleep_bytes
 
 if TYPE_CHECKING:
     from verl_like.backends.vllm.adapter import EngineAdapter
 
 logger = logging.getLogger(__name__)
 
+SPARE_BYTES = 2**30  # of a GPU, after an engine has woken
 _CPU_BLOCK_TOKENS = 32  # the CPU kernels require multiples of it
 _MAX_CPU_BLOCK_TOKENS = 128
 
@@ -102,8 +103,9 @@ class VllmEngine(SyncedEngine):
         self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
         built = internals.model_runner(self._engine).get_model()
         self._folder = folder
-        is_packed = device == "cpu" and self._adapter is None and PackedWeights.fit(built) and not converts(folder)
-        self._packed = PackedWeights(built) if is_packed else None
+        is_plain = self._adapter is None and PackedWeights.fit(built) and not converts(folder)
+        self._packed = PackedWeights(built) if is_plain and device == "cpu" else None
+        self._loads_in_place = is_plain and device == "cuda"
         self._unknown_names = internals.unknown_names(
             [name for tied in folder.tied_names.values() for name in tied], built
         )
@@ -180,6 +182,8 @@ class VllmEngine(SyncedEngine):
         taken = as_in_files(self._folder, (each for each in weights if each[0] not in self._unknown_names))
         if self._packed is not None:
             self._packed.load(taken, num_weights=len(self._weight_shapes) - len(self._unknown_names))
+        elif self._loads_in_place:
+            internals.load_in_place(self._engine, taken)
         else:
             if self._device == "cpu":
                 internals.forget_expert_kernels(internals.model_runner(self._engine).get_model())
@@ -196,17 +200,20 @@ class VllmEngine(SyncedEngine):
             self._engine.sleep(level=2 if self._adapter is None else 1)
 
     def _wake_weights(self) -> None:
-        if self._device == "cuda":
-            # Memory that PyTorch caches is not free for the engine.
-            torch.cuda.empty_cache()
-            current(DeviceMemory).mark()
-            self._engine.wake_up(tags=["weights"])
+        self._wake("weights")
 
     def _wake_cache(self) -> None:
-        if self._device == "cuda":
+        self._wake("kv_cache")
+
+    def _wake(self, tag: str) -> None:
+        if self._device != "cuda":
+            return
+        # Memory that PyTorch caches is not free for the engine. It is returned only if the device lacks it: PyTorch
+        # would have to request it again.
+        if torch.cuda.mem_get_info()[0] < asleep_bytes(tag) + SPARE_BYTES:
             torch.cuda.empty_cache()
-            current(DeviceMemory).mark()
-            self._engine.wake_up(tags=["kv_cache"])
+        current(DeviceMemory).mark()
+        self._engine.wake_up(tags=[tag])
 
     def _eager(self) -> AbstractContextManager[Any]:
         # vLLM compiles its log-prob and embedding helpers on first use even in eager mode: 20 s of C++ compiler inside
@@ -291,9 +298,10 @@ def engine_arguments(
         "logprobs_mode": "processed_logprobs",  # the default ignores temperature, top-p and top-k
         "seed": seed,
         "disable_log_stats": True,
-        # Plan the next step while one runs. The ranks of a tensor-parallel group run in lock-step only if each step
-        # ends before the next is planned; vLLM's CPU platform does not support it.
-        "async_scheduling": device == "cuda" and rollout.tensor_parallel_size == 1,
+        # Plan the next step while one runs. When vLLM does that depends on numbers of requests and steps alone, not on
+        # time (0.32, step_with_batch_queue), so the ranks of an engine do the same. Its CPU platform does not support
+        # it.
+        "async_scheduling": device == "cuda",
         # vLLM's check of peer access numbers the ranks' GPUs in each process, but a worker sees only its own (vLLM
         # 0.32, all_reduce_utils.gpu_p2p_access_check). environment.py turns off two similar features.
         "disable_custom_all_reduce": device == "cuda" and rollout.tensor_parallel_size > 1,
