@@ -126,6 +126,11 @@ def without_compiling(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+def is_on_cpu(tensor: Tensor) -> bool:
+    """Return whether tiles are computed as on a CPU: in its cache, and without products that sum in float32."""
+    return tensor.device.type == "cpu"
+
+
 def num_tiles(rows: int, vocabulary: int, *, budget: int, on_cpu: bool) -> int:
     """Return the number of tiles of logits [rows, vocabulary], of which at most ``budget`` bytes may exist at the same
     time.
@@ -184,8 +189,8 @@ class Tiles:
     ) -> None:
         self._hidden, self._layer, self._scale = hidden, layer, scale
         rows, vocabulary = len(hidden), len(layer.weight)
-        count = num_tiles(rows, vocabulary, budget=budget, on_cpu=hidden.device.type == "cpu")
-        self.spans = tile_spans(vocabulary, count, on_cpu=hidden.device.type == "cpu")
+        count = num_tiles(rows, vocabulary, budget=budget, on_cpu=is_on_cpu(hidden))
+        self.spans = tile_spans(vocabulary, count, on_cpu=is_on_cpu(hidden))
         widest = max(stop - start for start, stop in self.spans)
         self.num_kept = num_kept(rows * widest * FLOAT32, budget=budget)
         self._brings_memory = prefers_onednn(hidden, layer.weight)  # a product allocates it
@@ -213,7 +218,7 @@ class Tiles:
         hidden = self._hidden
         if hidden.dtype == torch.float32:
             torch.mm(hidden, weight.t(), out=into)
-        elif hidden.device.type != "cpu":
+        elif not is_on_cpu(hidden):
             # The same cores; their sums are in float32 anyway, and would otherwise be rounded to 16 bits, written and
             # read again (torch 2.13).
             torch.mm(hidden, weight.t(), torch.float32, out=into)
@@ -244,7 +249,7 @@ class Tiles:
             total.add_(linear(gradient, weight.t()))
         elif weight.dtype == total.dtype:
             total.addmm_(gradient, weight)
-        elif weight.device.type != "cpu":
+        elif not is_on_cpu(weight):
             torch.addmm(total, gradient, weight, torch.float32, out=total)
         else:
             total.add_(gradient @ weight)

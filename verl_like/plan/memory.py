@@ -154,8 +154,7 @@ class Sharded:
         moments = self._moments if self.is_cut else self._moments_of_replica
         layer = self._layer(run, norms_learn=not self.has_adapters)
         states = run.tokens * self.shape.hidden_size * self.itemsize
-        kept = self.shape.num_layers - run.recomputed
-        held = run.recomputed * states + max(kept, 1) * layer
+        held = run.recomputed * states + (self.shape.num_layers - run.recomputed) * layer
         return max(moments(run, layer, held), key=lambda parts: sum(parts.values()))
 
     @property
@@ -169,12 +168,17 @@ class Sharded:
         of_token = layer_bytes_per_token(self.shape, self.itemsize, norms_learn=norms_learn, is_fused=self.is_fused)
         return run.tokens * of_token + keys
 
+    def _recomputed_last(self, run: Pass, layer: float) -> float:
+        """Return the activations of the last layer if backward recomputes them, as it then does with all layers."""
+        return layer * (run.recomputed == self.shape.num_layers)
+
     def _moments_of_replica(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
         """Yield the parts after the layers' forward, in the last layer's backward and in the first layer's backward."""
         whole = float(FLOAT32 * self.num_learning)
         before, lacking = (whole, 0.0) if run.count > 1 else (0.0, FLOAT32 * self._learning_of_layer)
+        last = self._recomputed_last(run, layer)
         yield {"gradients": before, "activations": held, "logits": self.logits(run)}
-        yield {"gradients": before, "activations": held + layer * self._transient}
+        yield {"gradients": before, "activations": held + last + layer * self._transient}
         yield {"gradients": whole - lacking, "activations": layer * (1 + self._transient)}
 
     def _moments(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
@@ -187,6 +191,7 @@ class Sharded:
             layer: bytes of one layer's activations.
             held: bytes of all activations that the forward pass keeps.
         """
+        last = self._recomputed_last(run, layer)
         shape = self.shape
         shards = self.gradients * (not self.is_on_host)
         before, after = self._gradients(run, shards)
@@ -198,10 +203,10 @@ class Sharded:
         end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
         working = layer * (1 + self._transient)
         yield {"gathered": self._between_layers, "gradients": before, "activations": held, "logits": self.logits(run)}
-        yield {"gathered": self.gathered, "gradients": before + own, "activations": held + working - layer}
-        yield {"gathered": self.gathered, "gradients": before + reduced, "activations": held - layer}
+        yield {"gathered": self.gathered, "gradients": before + own, "activations": held + last + working - layer}
+        yield {"gathered": self.gathered, "gradients": before + reduced, "activations": held + last - layer}
         yield {"gathered": end, "gradients": after + own, "activations": working}
-        yield {"gathered": self.root, "gradients": shards * self.has_layer_groups + 2.0 * FLOAT32 * root}
+        yield {"gathered": self.root, "gradients": shards * self.has_layer_groups + (self.itemsize + FLOAT32) * root}
 
     @property
     def step(self) -> Parts:

@@ -16,7 +16,7 @@ from verl_like.plan.work import OutputPass, layer_work, output_work
 
 ATTENTION_BACKWARD = 2.5  # FlashAttention computes the scores again
 LAUNCH_S = 6e-6  # an operation of PyTorch on the host, with autograd's part. Assumed.
-PASS_HOST_S = 5e-3  # packing, and copies that wait for the GPU. Assumed.
+PASS_HOST_S = 1e-3  # Python between passes that no GPU hides. Assumed.
 # AdamW reads weights, gradients and two moments, and writes all except gradients; before it gradients are clipped.
 STEP_FLOATS, CLIP_FLOATS = 7, 3
 
