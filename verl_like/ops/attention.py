@@ -74,7 +74,7 @@ def packed_attention(
     # squeeze, because the backward of an index fills a tensor with zeros and copies into it. [K, heads, head_dim]
     q, k, v = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))
     if sequence_ranks is not None:
-        q, k, v = (to_heads(states, sequence_ranks, num_heads=q.shape[1]) for states in (q, k, v))
+        q, k, v = to_heads(q, k, v, sequence_ranks)
     out = _attended(q, k, v, segments=segments, kernel=kernel, scaling=scaling, sliding_window=sliding_window)
     return (out if sequence_ranks is None else to_tokens(out, sequence_ranks))[None], None
 

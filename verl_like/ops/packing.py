@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from verl_like.ops.device_copies import on_device
 from verl_like.ops.matmul import familiar_size
 from verl_like.ops.segments import Segments, ranges, segments
 from verl_like.ops.ulysses import Piece, SequenceRanks, piece_of
@@ -94,11 +95,11 @@ def pack_rows(
             packed, ids = packed._replace(predictors=_filled(packed.predictors, size)), _filled(ids, size)
         if sequence_ranks is not None:
             packed = _filled_up(packed, -(-len(packed.ids) // sequence_ranks.size) * sequence_ranks.size)
-        targets = torch.from_numpy(ids).to(device)
+        targets = on_device(ids, device)
         return ModelInputs(
-            input_ids=torch.from_numpy(packed.ids).to(device)[None],
-            position_ids=torch.from_numpy(packed.position_ids).to(device)[None],
-            predictors=torch.from_numpy(packed.predictors).to(device),
+            input_ids=on_device(packed.ids, device)[None],
+            position_ids=on_device(packed.position_ids, device)[None],
+            predictors=on_device(packed.predictors, device),
             targets=targets,
             num_tokens=num_tokens,
             attention_mask=None,
@@ -116,12 +117,12 @@ def pack_rows(
     # A packed position moves right by the padding of all rows before its own.
     shift = np.arange(len(packed.lengths)) * width - (np.cumsum(packed.lengths) - packed.lengths)
     return ModelInputs(
-        input_ids=torch.from_numpy(padded).to(device),
+        input_ids=on_device(padded, device),
         position_ids=torch.arange(width, device=device).expand(len(padded), -1),
-        predictors=torch.from_numpy(packed.predictors + np.repeat(shift, responses.lengths)).to(device),
-        targets=torch.from_numpy(ids).to(device),
+        predictors=on_device(packed.predictors + np.repeat(shift, responses.lengths), device),
+        targets=on_device(ids, device),
         num_tokens=num_tokens,
-        attention_mask=torch.from_numpy(valid).to(device),
+        attention_mask=on_device(valid, device),
         segments=None,
     )
 
@@ -190,7 +191,7 @@ def _filled(numbers: NDArray[np.int64], size: int) -> NDArray[np.int64]:
 
 def valid_mask(lengths: NDArray[np.int64], *, device: torch.device) -> Tensor:
     """Return [B, T] bool, true at the first ``lengths[i]`` positions of row i; T is the longest row."""
-    return torch.from_numpy(np.arange(int(lengths.max(initial=0))) < lengths[:, None]).to(device)
+    return on_device(np.arange(int(lengths.max(initial=0))) < lengths[:, None], device)
 
 
 def to_padded(packed: Tensor, valid: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from verl_like.ops.device_copies import on_device
+
 # Below this length a padded row costs less than one more kernel call.
 _SHORT_ROW = 32
 
@@ -96,7 +98,7 @@ def segments(
     """
     cu_seqlens = _ends(lengths)
     if prefix_starts is None or prefix_lengths is None or not prefix_lengths.any():
-        cu_keys = torch.from_numpy(cu_seqlens.astype(np.int32)).to(device)
+        cu_keys = on_device(cu_seqlens.astype(np.int32), device)
         longest = int(lengths.max(initial=0))
         return Segments(
             cu_seqlens=cu_keys,
@@ -110,10 +112,10 @@ def segments(
     indices = ranges(np.stack([prefix_starts, cu_seqlens[:-1]], axis=1).reshape(-1), pieces.reshape(-1))
     num_keys = pieces.sum(axis=1)
     return Segments(
-        cu_seqlens=torch.from_numpy(cu_seqlens.astype(np.int32)).to(device),
+        cu_seqlens=on_device(cu_seqlens.astype(np.int32), device),
         max_seqlen=int(lengths.max()),
-        key_indices=torch.from_numpy(indices).to(device),
-        cu_keys=torch.from_numpy(_ends(num_keys).astype(np.int32)).to(device),
+        key_indices=on_device(indices, device),
+        cu_keys=on_device(_ends(num_keys).astype(np.int32), device),
         max_keys=int(num_keys.max()),
         make_groups=partial(_groups, lengths, prefix_starts, prefix_lengths, device=device),
     )
@@ -180,7 +182,7 @@ def _group(
 ) -> PaddedGroup:
     width, num_tokens = int(lengths.max()), int(lengths.sum())
     is_token = np.arange(width) < lengths[:, None]
-    positions = None if is_token.all() else torch.from_numpy(np.flatnonzero(is_token.reshape(-1))).to(device)
+    positions = None if is_token.all() else on_device(np.flatnonzero(is_token.reshape(-1)), device)
     prefix_width = int(prefix_lengths.max())
     keys = None
     if prefix_width:
@@ -190,7 +192,7 @@ def _group(
         key_indices[:, prefix_width:][is_token] = ranges(starts, lengths)
         keys = GroupKeys(
             prefix_width=prefix_width,
-            indices=torch.from_numpy(key_indices.reshape(-1)).to(device),
-            is_key=None if is_prefix.all() else torch.from_numpy(is_prefix).to(device),
+            indices=on_device(key_indices.reshape(-1), device),
+            is_key=None if is_prefix.all() else on_device(is_prefix, device),
         )
     return PaddedGroup(num_tokens=num_tokens, num_rows=len(lengths), width=width, positions=positions, keys=keys)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from verl_like.context import current
+from verl_like.ops.device_copies import on_device
 from verl_like.telemetry.heartbeat import Heartbeat
 
 OTHERS = "the ranks that share a sequence"
@@ -81,9 +82,9 @@ def piece_of(
     return Piece(
         sequence_ranks=sequence_ranks,
         tokens=slice(start, start + width),
-        predictors=torch.from_numpy(predictors[positions] - start).to(device),
-        positions=torch.from_numpy(positions).to(device),
-        order=torch.from_numpy(order).to(device),
+        predictors=on_device(predictors[positions] - start, device),
+        positions=on_device(positions, device),
+        order=on_device(order, device),
         most=most,
     )
 
@@ -105,56 +106,43 @@ class _Gathered(torch.autograd.Function):
         return gradient[start : start + ctx.length], None
 
 
-def to_heads(states: Tensor, sequence_ranks: SequenceRanks, *, num_heads: int) -> Tensor:
-    """Exchange [own tokens, heads, D] for [all tokens, heads / ranks, D].
+def to_heads(q: Tensor, k: Tensor, v: Tensor, sequence_ranks: SequenceRanks) -> tuple[Tensor, ...]:
+    """Exchange [own tokens, heads, D] of queries, keys and values for [all tokens, heads / ranks, D], all at once.
 
-    Args:
-        num_heads: number of query heads. Key heads are repeated if the number of ranks does not divide theirs.
+    Key heads are repeated if the number of ranks does not divide theirs.
     """
-    repeats = lcm(states.shape[1], sequence_ranks.size) // states.shape[1]
+    size, num_heads = sequence_ranks.size, q.shape[1]
+    repeats = lcm(k.shape[1], size) // k.shape[1]
     if repeats > 1:
-        states = states.repeat_interleave(repeats, dim=1)
-    assert num_heads % states.shape[1] == 0, f"{num_heads} heads cannot be divided among {sequence_ranks.size} ranks"
-    exchanged: Tensor = _Exchanged.apply(states, sequence_ranks, True)  # type: ignore[no-untyped-call]
-    return exchanged
+        k, v = (states.repeat_interleave(repeats, dim=1) for states in (k, v))
+    assert num_heads % k.shape[1] == 0, f"{num_heads} heads cannot be divided among {size} ranks"
+    parts = [states.view(len(states), size, -1, states.shape[2]).transpose(0, 1) for states in (q, k, v)]
+    exchanged: Tensor = _SentToAll.apply(torch.cat(parts, dim=2), sequence_ranks)  # type: ignore[no-untyped-call]
+    return torch.split(exchanged.flatten(0, 1), [part.shape[2] for part in parts], dim=1)
 
 
 def to_tokens(states: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
     """Exchange [all tokens, heads / ranks, D] for [own tokens, heads, D]."""
-    exchanged: Tensor = _Exchanged.apply(states, sequence_ranks, False)  # type: ignore[no-untyped-call]
-    return exchanged
+    parts = states.reshape(sequence_ranks.size, -1, *states.shape[1:])
+    exchanged: Tensor = _SentToAll.apply(parts, sequence_ranks)  # type: ignore[no-untyped-call]
+    return exchanged.transpose(0, 1).flatten(1, 2)
 
 
-class _Exchanged(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, sequence_ranks: SequenceRanks, is_to_heads: bool) -> Tensor:
-        ctx.sequence_ranks, ctx.is_to_heads = sequence_ranks, is_to_heads
-        return _heads_of_all(states, sequence_ranks) if is_to_heads else _tokens_of_own(states, sequence_ranks)
+class _SentToAll(torch.autograd.Function):
+    """Sends part i of [ranks, ...] to rank i, and returns [ranks, ...] with one part from each rank."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        back = _tokens_of_own if ctx.is_to_heads else _heads_of_all
-        return back(gradient, ctx.sequence_ranks), None, None
+    def forward(ctx: Any, parts: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
+        ctx.sequence_ranks = sequence_ranks
+        return _sent_to_all(parts, sequence_ranks)
 
-
-def _heads_of_all(states: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
-    tokens, heads, width = states.shape
-    sent = states.view(tokens, sequence_ranks.size, heads // sequence_ranks.size, width).transpose(0, 1).contiguous()
-    return _sent_to_all(sent, sequence_ranks).view(sequence_ranks.size * tokens, heads // sequence_ranks.size, width)
-
-
-def _tokens_of_own(states: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
-    tokens, heads, width = states.shape
-    sent = states.reshape(sequence_ranks.size, tokens // sequence_ranks.size, heads, width).contiguous()
-    return (
-        _sent_to_all(sent, sequence_ranks)
-        .transpose(0, 1)
-        .reshape(tokens // sequence_ranks.size, sequence_ranks.size * heads, width)
-    )
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _sent_to_all(gradient, ctx.sequence_ranks), None
 
 
 def _sent_to_all(parts: Tensor, sequence_ranks: SequenceRanks) -> Tensor:
-    """Send part i of [ranks, ...] to rank i, and return [ranks, ...] with one part from each rank."""
+    parts = parts.contiguous()
     received = torch.empty_like(parts)
     with current(Heartbeat).waiting(OTHERS):
         dist.all_to_all_single(received, parts, group=sequence_ranks.group)

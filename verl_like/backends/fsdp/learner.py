@@ -21,6 +21,7 @@ from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_
 from verl_like.backends.fsdp.sequence_parallel import shared_rows
 from verl_like.backends.fsdp.state_copies import StateCopies
 from verl_like.config.schema import OptimConfig
+from verl_like.ops.device_copies import on_device
 from verl_like.protocol import DataProto
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class FsdpLearner:
                 continue
             of_pass = padded_columns(columns, batch.rows, device=device)
             if "episode_tokens" in rows.columns:
-                of_pass["episode_tokens"] = torch.from_numpy(np.asarray(rows["episode_tokens"])[batch.rows]).to(device)
+                of_pass["episode_tokens"] = on_device(np.asarray(rows["episode_tokens"])[batch.rows], device)
             share = loss(outputs, of_pass, totals)
             share.loss.backward()
             for name, value in share.metrics.items():

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.context import current
+from verl_like.ops.device_copies import on_device
 from verl_like.ops.matmul import mkl_is_slow
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
@@ -273,5 +274,5 @@ def padded_columns(columns: dict[str, Ragged], rows: NDArray[np.int64], *, devic
     padded = {}
     for name, column in columns.items():
         kind = {"f": np.float32, "b": np.bool_}.get(column.dtype.kind, np.int64)
-        padded[name] = torch.from_numpy(column.take(rows).to_padded().astype(kind, copy=False)).to(device)
+        padded[name] = on_device(column.take(rows).to_padded().astype(kind, copy=False), device)
     return padded
