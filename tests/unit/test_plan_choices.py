@@ -29,13 +29,13 @@ def planned(config: Config, ranks: int = 8, device: str = "H100") -> RunPlan:
 def test_engines_take_what_the_models_leave_free(config: Config) -> None:
     plan = planned(config)
     share = plan.config.rollout.memory_share
-    assert share == 0.78, "of 79.6 GiB, 10.6 GiB are weights and moments"
+    assert share == 0.76, "of 79.6 GiB, 10.6 GiB are weights and moments"
     total = plan.location.device.memory_gib * GIB
     assert ROLLOUT_FRAC - 0.01 <= plan.bytes_in("rollout") / total <= ROLLOUT_FRAC
     config.actor.optim.offload = True
     assert planned(config).config.rollout.memory_share > share
     config.cluster.placement = {"trainer": 4, "rollout": 4}
-    assert planned(config).config.rollout.memory_share == 0.9
+    assert planned(config).config.rollout.memory_share == 0.88
     config.rollout.gpu_memory_utilization = "0.3"
     assert planned(config).config.rollout.memory_share == 0.3
 

@@ -25,8 +25,9 @@ from verl_like.plan.stages import GPU_FIXED_BYTES, Location, engine_of, resident
 # Of an accelerator's memory that updates may fill. Activations are estimates to a tenth, and an update that needs a
 # little more memory than there is costs a run.
 FILLED_FRAC = 0.85
-# Of an accelerator's memory, for engines and what is resident with them. vLLM measures what its steps need.
-ROLLOUT_FRAC, MAX_UTILIZATION, MIN_UTILIZATION = 0.92, 0.9, 0.2
+# Of an accelerator's memory, for engines and what is resident with them. vLLM measures what its steps need, but neither
+# contexts nor all of the memory of captured graphs.
+ROLLOUT_FRAC, MAX_UTILIZATION, MIN_UTILIZATION = 0.9, 0.88, 0.2
 SEQUENCES = (256, 512, 1024)  # beyond 1,024 a GPU's products gain nothing, and the sampler's buffers grow
 LARGE_GPU_GIB, LARGE_LOGITS_MIB = 64, 2048
 UPDATES = ("update_actor", "update_critic")
