@@ -84,8 +84,27 @@ class Sharded:
         return self.num_learning / self.shape.num_layers if self.has_adapters else self.shape.num_layer_parameters
 
     @property
+    def _embedding(self) -> int:
+        """Parameters of the embedding if it has a group of its own."""
+        return self._if_separate(self.shape.num_embedding_parameters)
+
+    @property
+    def _output(self) -> int:
+        """Parameters of the output layer if it has a group of its own."""
+        return self._if_separate(self.shape.num_output_parameters)
+
+    def _if_separate(self, num_parameters: int) -> int:
+        is_large = num_parameters * self.itemsize >= MIN_LAYER_BYTES
+        return num_parameters if self.is_cut and self.has_layer_groups and is_large else 0
+
+    @property
+    def _rest(self) -> int:
+        """Parameters outside layers that have no group of their own."""
+        return self.shape.num_root_parameters - self._embedding - self._output
+
+    @property
     def _learning_of_root(self) -> float:
-        return 0 if self.has_adapters else self.shape.num_root_parameters
+        return 0 if self.has_adapters else self._rest
 
     @property
     def is_on_host(self) -> bool:
@@ -123,11 +142,11 @@ class Sharded:
 
     @property
     def root(self) -> float:
-        """Bytes gathered for a whole pass: the parameters outside layers, or all parameters if layers are small."""
+        """Bytes gathered for a whole pass: parameters without a group of their own; all of them if layers are small."""
         if not self.is_cut:
             return 0.0
         layers = 0 if self.has_layer_groups else self.shape.num_layers * self.shape.num_layer_parameters
-        return float(self.itemsize * (self.shape.num_root_parameters + layers))
+        return float(self.itemsize * (self._rest + layers))
 
     @property
     def gathered(self) -> float:
@@ -184,8 +203,8 @@ class Sharded:
     def _moments(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
         """Yield the parts at the moments of a pass that may be its peak.
 
-        They are: after the layers' forward, in the last layer's backward, in its reduction, in the first layer's
-        backward, and in the reduction of the root.
+        They are: after the layers' forward, in the reduction of the output layer, in the last layer's backward, in its
+        reduction, in the first layer's backward, and in the reductions of the root and of the embedding.
 
         Args:
             layer: bytes of one layer's activations.
@@ -202,11 +221,24 @@ class Sharded:
         stays = self.is_reduced_once and run.count > 1  # gathered parameters stay until the last pass
         end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
         working = layer * (1 + self._transient)
-        yield {"gathered": self._between_layers, "gradients": before, "activations": held, "logits": self.logits(run)}
-        yield {"gathered": self.gathered, "gradients": before + own, "activations": held + last + working - layer}
+        output, embedding = (number * (not self.has_adapters) for number in (self._output, self._embedding))
+        yield {
+            "gathered": self._between_layers + self.itemsize * self._output,
+            "gradients": before + self.itemsize * output,
+            "activations": held,
+            "logits": self.logits(run),
+        }
+        both = self.itemsize + FLOAT32  # a gradient, and its copy for the reduction
+        yield {"gathered": self.gathered, "gradients": before + both * output, "activations": held}
+        sent = FLOAT32 * output  # FSDP2 frees it when the next group is reduced
+        yield {
+            "gathered": self.gathered,
+            "gradients": before + own + sent,
+            "activations": held + last + working - layer,
+        }
         yield {"gathered": self.gathered, "gradients": before + reduced, "activations": held + last - layer}
         yield {"gathered": end, "gradients": after + own, "activations": working}
-        yield {"gathered": self.root, "gradients": shards * self.has_layer_groups + (self.itemsize + FLOAT32) * root}
+        yield {"gathered": self.root, "gradients": shards * self.has_layer_groups + both * max(root, embedding)}
 
     @property
     def step(self) -> Parts:
@@ -232,7 +264,8 @@ class Sharded:
         states = 2.0 * run.tokens * self.shape.hidden_size * self.itemsize
         logits = self.logits(run.without_backward())
         inside: Parts = {"gathered": self.gathered, "activations": states + layer}
-        behind: Parts = {"gathered": self._between_layers, "activations": states, "logits": logits}
+        gathered = self._between_layers + self.itemsize * self._output
+        behind: Parts = {"gathered": gathered, "activations": states, "logits": logits}
         return max(inside, behind, key=lambda parts: sum(parts.values()))
 
     def logits(self, run: Pass) -> float:

@@ -28,6 +28,8 @@ class ModelShape:
         vocab_size: width of the output layer; 0 for a model without one.
         num_heads, num_kv_heads, head_dim: sizes of attention.
         num_adapter_parameters: parameters of ``model.lora``, not included in the others.
+        num_embedding_parameters, num_output_parameters: those of the embedding and of the output layer; 0 if these
+            share their weights, or for a model without output layer.
     """
 
     num_parameters: int
@@ -43,6 +45,8 @@ class ModelShape:
     num_kv_heads: int
     head_dim: int
     num_adapter_parameters: int = 0
+    num_embedding_parameters: int = 0
+    num_output_parameters: int = 0
 
     @property
     def kv_elements_per_token(self) -> int:
@@ -99,6 +103,8 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
     if any(experts):
         width = chosen * (known.get("moe_intermediate_size") or width)
     num_parameters = sum(p.numel() for p in backbone.parameters())
+    embedding, output = backbone.get_input_embeddings(), backbone.get_output_embeddings() if has_logits else None
+    is_tied = output is not None and output.weight is embedding.weight
     return ModelShape(
         num_parameters=num_parameters,
         num_layer_parameters=max(sizes, default=0),
@@ -113,6 +119,8 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
         num_kv_heads=known.get("num_key_value_heads") or text.num_attention_heads,
         head_dim=known.get("head_dim") or text.hidden_size // text.num_attention_heads,
         num_adapter_parameters=_num_adapter_parameters(backbone, model.lora),
+        num_embedding_parameters=0 if is_tied else embedding.weight.numel(),
+        num_output_parameters=0 if is_tied or output is None else output.weight.numel(),
     )
 
 

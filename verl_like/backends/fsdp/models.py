@@ -102,6 +102,12 @@ class ShardedModel(nn.Module):
         names = set(self.backbone._no_split_modules or ())
         return [module for module in self.backbone.modules() if type(module).__name__ in names]
 
+    def embeddings(self) -> list[nn.Module]:
+        """Return the embedding and the output layer, if there is one and they do not share their weights."""
+        found = [self.backbone.get_input_embeddings(), self.backbone.get_output_embeddings()]
+        modules = [module for module in found if module is not None]
+        return modules if len({id(module.weight) for module in modules}) == len(modules) else []
+
 
 class PolicyModel(ShardedModel):
     """A causal language model that returns statistics of response tokens instead of logits."""
@@ -118,19 +124,25 @@ class PolicyModel(ShardedModel):
         self.token_stats, self.float32_logits = token_stats, float32_logits
         # dict access, because only some families define the field.
         self.softcap = float(backbone.config.to_dict().get("final_logit_softcapping") or 0.0)
+        # FSDP gathers a module's weights when the module is called, so the output layer itself computes the statistics.
+        vars(self.head)["forward"] = self._statistics
 
-    def output_layer(self) -> OutputLayer:
+    @property
+    def head(self) -> nn.Linear:
         head = self.backbone.get_output_embeddings()
         assert isinstance(head, nn.Linear), f"the output layer is a {type(head).__name__}, expected a Linear"
+        return head
+
+    def output_layer(self) -> OutputLayer:
+        head = self.head
         return OutputLayer(weight=head.weight, bias=head.bias, softcap=self.softcap, in_float32=self.float32_logits)
 
     def forward(
         self, inputs: ModelInputs, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
     ) -> TokenStats:
         piece = inputs.piece
-        found = self.token_stats(
+        found: TokenStats = self.head(
             self.hidden_states(inputs),
-            self.output_layer(),
             inputs.targets if piece is None else inputs.targets[piece.positions],
             temperature=temperature,
             entropy=entropy,
@@ -139,6 +151,9 @@ class PolicyModel(ShardedModel):
         if piece is None:
             return found
         return found._replace(**{name: piece.whole(own) for name, own in found._asdict().items() if own is not None})
+
+    def _statistics(self, hidden: Tensor, targets: Tensor, **options: Any) -> TokenStats:
+        return self.token_stats(hidden, self.output_layer(), targets, **options)
 
 
 class ValueModel(ShardedModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +24,8 @@ MAX_UNSHARDED_GRADIENT_BYTES = 2**30
 
 
 class Sharding(Layout):
-    """FSDP2 over a model: one group per decoder layer (if layers are large enough), and one for the rest.
+    """FSDP2 over a model: one group per decoder layer if layers are large enough, then one each for the embedding and
+    the output layer unless they share their weights, and one for the rest.
 
     Args:
         ranks_per_group: number of ranks over which the model is sharded; each such group has a copy (HSDP), and
@@ -51,15 +53,21 @@ class Sharding(Layout):
         on_host = CPUOffloadPolicy(pin_memory=device.type != "cpu")
         offload = on_host if fsdp.cpu_offload else OffloadPolicy()
         cut = partial(fully_shard, mesh=mesh, mp_policy=precision, offload_policy=offload)
-        layers = [layer for layer in module.decoder_layers() if _bytes(layer, param_dtype) >= MIN_LAYER_BYTES]
+        layers: list[Any] = [
+            layer for layer in module.decoder_layers() if _bytes(layer, param_dtype) >= MIN_LAYER_BYTES
+        ]
         first_kept = len(layers) - kept_layers(fsdp, len(layers))
         for index, layer in enumerate(layers):
             cut(layer, reshard_after_forward=index < first_kept)
-        # The root's backward directly follows its forward; freeing it in between would only cause a second gather.
+        # Their gradients are reduced while layers run, and their weights are gathered for less than a pass.
+        ends = [part for part in module.embeddings() if layers and _bytes(part, param_dtype) >= MIN_LAYER_BYTES]
+        for part in ends:
+            cut(part, reshard_after_forward=part is ends[0])  # the last one's backward directly follows its forward
+        # So does the root's; freeing it in between would only cause a second gather.
         cut(module, reshard_after_forward=False)
         self._groups: list[FSDPModule] = [child for child in module.modules() if isinstance(child, FSDPModule)]
         if fsdp.num_prefetched_layers:
-            _prefetch(self._groups, fsdp.num_prefetched_layers)
+            _prefetch(self._groups[0], [group for group in self._groups if group in layers], fsdp.num_prefetched_layers)
         for group in self._groups:
             # FSDP averages gradients over ranks. The loss is already divided by global counts, so the ranks' shares
             # must be summed.
@@ -89,14 +97,14 @@ def kept_layers(fsdp: FsdpConfig, num_layers: int) -> int:
     return num_layers if fsdp.num_kept_layers == "all" else min(int(fsdp.num_kept_layers), num_layers)
 
 
-def _prefetch(groups: list[FSDPModule], ahead: int) -> None:
-    """Make each group's gather prefetch the next ``ahead`` groups.
+def _prefetch(root: FSDPModule, layers: list[FSDPModule], ahead: int) -> None:
+    """Make each layer's gather prefetch the next ``ahead`` layers.
 
     Args:
-        groups: the root and the layers in the order of the forward pass. The root is gathered before the first layer
-            and never freed in between, so it is still gathered when backward starts with the last layer.
+        root: gathered before the first layer and never freed in between, so it is still gathered when backward starts
+            with the last layer.
+        layers: in the order of the forward pass.
     """
-    root, *layers = groups
     root.set_modules_to_forward_prefetch(layers[:ahead])
     root.set_modules_to_backward_prefetch(layers[: -ahead - 1 : -1])
     for index, layer in enumerate(layers):
