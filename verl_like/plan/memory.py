@@ -85,12 +85,12 @@ class Sharded:
 
     @property
     def _embedding(self) -> int:
-        """Parameters of the embedding if it has a group of its own."""
+        """Parameters of the embedding if it has a separate group."""
         return self._if_separate(self.shape.num_embedding_parameters)
 
     @property
     def _output(self) -> int:
-        """Parameters of the output layer if it has a group of its own."""
+        """Parameters of the output layer if it has a separate group."""
         return self._if_separate(self.shape.num_output_parameters)
 
     def _if_separate(self, num_parameters: int) -> int:
@@ -99,7 +99,7 @@ class Sharded:
 
     @property
     def _rest(self) -> int:
-        """Parameters outside layers that have no group of their own."""
+        """Parameters outside layers that have no separate group."""
         return self.shape.num_root_parameters - self._embedding - self._output
 
     @property
@@ -142,7 +142,7 @@ class Sharded:
 
     @property
     def root(self) -> float:
-        """Bytes gathered for a whole pass: parameters without a group of their own; all of them if layers are small."""
+        """Bytes gathered for a whole pass: parameters without a separate group; all if layers are small."""
         if not self.is_cut:
             return 0.0
         layers = 0 if self.has_layer_groups else self.shape.num_layers * self.shape.num_layer_parameters
