@@ -92,6 +92,18 @@ def test_by_default_layers_are_fused_where_that_is_possible(liger: None, monkeyp
     assert LigerRMSNorm not in map(type, on_cpu.modules())
 
 
+def test_a_liger_that_cannot_be_imported_is_reported_and_left_out(
+    liger: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "liger_kernel.transformers", None)  # its import raises ImportError
+    model = tiny_model("qwen3")
+    with_fused_layers(model, is_required=False)
+    assert LigerRMSNorm not in map(type, model.modules())
+    assert "liger-kernel cannot be imported" in caplog.text and "The layers are not fused." in caplog.text
+    with pytest.raises(ValueError, match="liger-kernel cannot be imported"):
+        with_fused_layers(model)
+
+
 def test_without_a_gpu_or_without_liger_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match=r"liger, which needs a GPU.*Set model\.kernels=torch"):

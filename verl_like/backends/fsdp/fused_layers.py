@@ -9,11 +9,14 @@ module, not a layer. Checked against liger-kernel 0.8.5.
 from __future__ import annotations
 
 import importlib
+import logging
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import nn
+
+log = logging.getLogger(__name__)
 
 # Families whose norm casts as Llama's does, with the feed-forward layer down(act(gate(x)) * up(x)); as of transformers
 # 5.19.
@@ -34,7 +37,13 @@ def with_fused_layers(module: nn.Module, *, is_required: bool = True) -> None:
     """
     if not is_required and not (torch.cuda.is_available() and find_spec("liger_kernel")):
         return
-    liger = _liger()
+    try:
+        liger = _liger()
+    except ValueError as error:
+        if is_required:
+            raise
+        log.warning("%s The layers are not fused.", error)
+        return
     layers = [layer for layer in module.modules() if is_norm(layer) or is_gated(layer)]
     if not layers and not is_required:
         return
@@ -66,8 +75,7 @@ def _liger() -> Any:
         return importlib.import_module("liger_kernel.transformers")
     except ImportError as error:
         raise ValueError(
-            f"model.kernels is liger, but liger-kernel cannot be imported ({error}). Run `pip install liger-kernel`, "
-            "or set model.kernels=torch."
+            f"liger-kernel cannot be imported ({error}). Run `pip install liger-kernel`, or set model.kernels=torch."
         ) from error
 
 
