@@ -97,6 +97,8 @@ NOT_RUN = {
                 "grading",
                 "memory",
                 "plan_error",
+                "plan_fake",
+                "gpu_count",
                 "log_probs",
                 "advantages",
                 "weight_sync",

@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache as clear_sharding_caches
 
 IMPORTED_ONCE = "tests.unit._fsdp_ranks"
 COLLECTIVE_TIMEOUT_S = 60.0
@@ -39,6 +40,16 @@ def join_ranks(rank: int, world_size: int, store: Path) -> None:
         init_method=f"file://{store}",
         timeout=datetime.timedelta(seconds=COLLECTIVE_TIMEOUT_S),
     )
+
+
+def leave_ranks() -> None:
+    """Destroy the process group, and drop the references to it that torch keeps for each thread.
+
+    A process that is forked from another thread drops them too, and would then wait for gloo's threads, which it lacks:
+    so did a start of Ray in a process that had run these tests.
+    """
+    clear_sharding_caches()
+    dist.destroy_process_group()
 
 
 def on_ranks(function: Callable[..., Any], *arguments: Any, world_size: int, timeout_s: float = 240.0) -> list[Any]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch._dynamo.utils import counters
 
 from tests.unit._fsdp_ranks import (
@@ -24,7 +23,7 @@ from tests.unit._fsdp_ranks import (
     weights_of,
     write_models,
 )
-from tests.unit._rank_processes import join_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp import engine
@@ -47,7 +46,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 def steps(learner: FsdpLearner) -> dict[str, Any]:

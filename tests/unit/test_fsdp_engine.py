@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch._dynamo.utils import counters
 from transformers import AutoModel, AutoModelForCausalLM
@@ -29,7 +28,7 @@ from tests.unit._fsdp_ranks import (
     weights_of,
     write_models,
 )
-from tests.unit._rank_processes import join_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE
@@ -51,7 +50,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 @pytest.fixture(scope="module")

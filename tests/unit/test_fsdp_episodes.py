@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from transformers import AutoModelForCausalLM
 
 from tests.unit._episodes import forked, random_episodes
 from tests.unit._fsdp_episode_ranks import MODES, reference, tokens_of, two_rank_updates, update_rows, updated
 from tests.unit._fsdp_ranks import build_engine, tiny_model
-from tests.unit._rank_processes import join_ranks, on_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from verl_like.backends.fsdp.micro_batches import learned_counts
 from verl_like.protocol import DataProto
 
@@ -35,7 +34,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 @pytest.fixture(scope="module")

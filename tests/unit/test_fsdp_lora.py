@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from peft import PeftModel
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from transformers import AutoModelForCausalLM
 
 from tests.unit._fsdp_ranks import SCENARIOS, build_engine, build_learner, make_rows, run_ranks, write_models
-from tests.unit._rank_processes import join_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 from verl_like.config.schema import LoraConfig
 
@@ -29,7 +28,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from tests.unit._fsdp_ranks import PolicyLoss, build_learner, make_rows, write_models
-from tests.unit._rank_processes import join_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks
 from verl_like.backends.fsdp.offload import HostWeights, locked
 from verl_like.backends.fsdp.optim import local_shard
 
@@ -21,7 +20,7 @@ from verl_like.backends.fsdp.optim import local_shard
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 def test_weights_that_leave_the_accelerator_and_come_back_are_the_same(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from transformers import (
 
 from tests._tiny_model import END_ID, VOCAB_SIZE, save_model
 from tests.unit._fsdp_ranks import build_engine
-from tests.unit._rank_processes import join_ranks, on_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from tests.unit._reward import messages as messages_of
 from verl_like.config.schema import (
     Config,
@@ -83,7 +83,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 def sequences() -> list[list[int]]:

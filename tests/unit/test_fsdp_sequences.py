@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch.distributed as dist
 
 from tests.unit._fsdp_ranks import build_engine, make_rows, plain_updates, run_ranks, write_models
-from tests.unit._rank_processes import join_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 
 
@@ -24,7 +23,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 @pytest.fixture(scope="module")

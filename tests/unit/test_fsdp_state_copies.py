@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from tests.unit._fsdp_ranks import SCENARIOS, PolicyLoss, build_learner, make_rows, run_ranks, write_models
-from tests.unit._rank_processes import join_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks
 from verl_like.backends.fsdp.state_copies import StateCopies
 
 SETTINGS = ("shards", "replicas", "lora", "lora_replicas", "copies", "bfloat16", "lora_bfloat16")
@@ -28,7 +27,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import AutoModelForCausalLM
 
 from tests.unit._fsdp_ranks import PolicyLoss, build_engine, build_learner, make_rows, write_models
-from tests.unit._rank_processes import join_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks
 from verl_like.backends.fsdp.gathering import CollectiveGather, gather_on, opened, shared_memory
 
 
@@ -26,7 +25,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 @pytest.mark.parametrize("name", ["qwen2", "qwen3-tied"])

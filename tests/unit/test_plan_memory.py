@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks._allocated import allocated
 from tests.unit._fsdp_ranks import PolicyLoss, build_engine
-from tests.unit._rank_processes import join_ranks
+from tests.unit._rank_processes import join_ranks, leave_ranks
 from verl_like.backends.fsdp.engine import recomputed_layers
 from verl_like.config.schema import FsdpConfig, LoraConfig, ModelConfig, OptimConfig
 from verl_like.plan.memory import Pass, Sharded
@@ -29,7 +28,7 @@ BUDGET_MIB = 16  # of 47 MiB in the case of logits
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
     yield
-    dist.destroy_process_group()
+    leave_ranks()
 
 
 def rows(vocab_size: int, *, rows_per_prompt: int) -> DataProto:
