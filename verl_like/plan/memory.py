@@ -93,6 +93,11 @@ class Sharded:
         """Parameters of the output layer if it has a separate group."""
         return self._if_separate(self.shape.num_output_parameters)
 
+    @property
+    def _gathered_output(self) -> float:
+        """Bytes of the gathered output layer, and of the buffer of its gather, which FSDP2 keeps until the next one."""
+        return float(self.itemsize * self._output * (1 + (self.ranks > 1)))
+
     def _if_separate(self, num_parameters: int) -> int:
         is_large = num_parameters * self.itemsize >= MIN_LAYER_BYTES
         return num_parameters if self.is_cut and self.has_layer_groups and is_large else 0
@@ -223,7 +228,7 @@ class Sharded:
         working = layer * (1 + self._transient)
         output, embedding = (number * (not self.has_adapters) for number in (self._output, self._embedding))
         yield {
-            "gathered": self._between_layers + self.itemsize * self._output,
+            "gathered": self._between_layers + self._gathered_output,
             "gradients": before + self.itemsize * output,
             "activations": held,
             "logits": self.logits(run),
@@ -264,7 +269,7 @@ class Sharded:
         states = 2.0 * run.tokens * self.shape.hidden_size * self.itemsize
         logits = self.logits(run.without_backward())
         inside: Parts = {"gathered": self.gathered, "activations": states + layer}
-        gathered = self._between_layers + self.itemsize * self._output
+        gathered = self._between_layers + self._gathered_output
         behind: Parts = {"gathered": gathered, "activations": states, "logits": logits}
         return max(inside, behind, key=lambda parts: sum(parts.values()))
 
