@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -88,6 +88,7 @@ WITHOUT: dict[str, Change] = {
 
 def counted_work(config: Config, role: Role, one: OnePass) -> Work:
     """Return the work of a pass of the actor's real module, without attention's products."""
+    register_counted_attention()
     module = policy_skeleton(
         config.model.path,
         model=replace(config.model, kernels="torch"),
@@ -129,8 +130,8 @@ def micro_batches_of(config: Config, role: Role) -> MicroBatchPlan:
     )
 
 
-def update(config: Config) -> Iterator[float]:
-    """Yield the seconds of an update by the count and by the plan, and the utilisation by the count."""
+def update(config: Config) -> tuple[float, float, float]:
+    """Return the seconds of an update by the count and by the plan, and the utilisation by the count."""
     place = Location(device=named(DEVICE), ranks=RANKS, ranks_per_node=RANKS)
     shapes = shapes_of(config)
     config = plan_of(config, shapes, place).config
@@ -138,18 +139,16 @@ def update(config: Config) -> Iterator[float]:
     rows = rows_of(config, role, RESPONSE_TOKENS, epochs=1, mini_batch_size=config.actor.mini_batch_size)
     real = replace(rows, num_passes=micro_batches_of(config, role).num_micro_batches)
     counted_s = passes_seconds(config, role, real, work_of=counted_work)
-    yield counted_s
-    yield passes_seconds(config, role, rows)
     shape = shapes["actor"]
     layers = rows.tokens * replace(shape, vocab_size=0).flops_per_token(rows.context)
     output = 2.0 * rows.count * rows.response_tokens * shape.vocab_size * shape.hidden_size
-    yield 3 * (layers + output) / (counted_s * place.device.tflops * 1e12)
+    share = 3 * (layers + output) / (counted_s * place.device.tflops * 1e12)
+    return counted_s, passes_seconds(config, role, rows), share
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
-    register_counted_attention()
     found: dict[str, float] = {}
     for name in parser.parse_args().models:
         with tempfile.TemporaryDirectory() as folder:

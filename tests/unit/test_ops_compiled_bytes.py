@@ -1,4 +1,4 @@
-"""What compiled tile functions read and write, by the compiler's own count."""
+"""Bytes that compiled tile functions read and write, as the compiler counts them."""
 
 from __future__ import annotations
 

@@ -19,10 +19,11 @@ from verl_like.plan import check
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import DEVICES, GIB, Device, named
 from verl_like.plan.location import location_on
+from verl_like.plan.passes import Rows, rows_of
 from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
 from verl_like.plan.shape import model_shape
 from verl_like.plan.split import Split, faster_split
-from verl_like.plan.stages import Location
+from verl_like.plan.stages import Location, roles_of
 from verl_like.plan.tables import text
 
 ROOT = Path(__file__).parents[2]
@@ -278,8 +279,16 @@ def test_shared_prompts_take_less_time(folder: Path) -> None:
     for share in (True, False):
         config.model.share_prompts = share
         plans[share] = plan_of(config, shapes, h100s(8))
+    tokens = {share: rows_of_actor(plan).tokens for share, plan in plans.items()}
+    of_tokens = (512 + 1024 / config.rollout.n) / (512 + 1024)  # half-long responses
+    assert tokens[True] / tokens[False] == pytest.approx(of_tokens, rel=0.01)
     ratio = plans[True].seconds["update_actor"] / plans[False].seconds["update_actor"]
-    assert ratio == pytest.approx((512 + 1024 / config.rollout.n) / (512 + 1024), rel=0.05)  # half-long responses
+    assert of_tokens < ratio < 1.05 * of_tokens, "passes have a part that does not depend on tokens"
+
+
+def rows_of_actor(plan: RunPlan) -> Rows:
+    role = roles_of(plan.config, plan.shapes, plan.location)[0]
+    return rows_of(plan.config, role, plan.response_tokens, epochs=1, mini_batch_size=plan.config.actor.mini_batch_size)
 
 
 def test_the_command_shows_what_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.test_plan import QWEN2_7B, config_for, h100s, written
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
+from verl_like.plan import stages
 from verl_like.plan.choices import ROLLOUT_FRAC
 from verl_like.plan.devices import DEVICES, GIB
 from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
@@ -60,6 +61,29 @@ def test_more_logits_are_kept_where_a_gpu_has_memory(config: Config) -> None:
     assert planned(config, device="L40S").config.actor.logits_mib == 512
     config.actor.log_prob_chunk_mib = "64"
     assert planned(config).config.actor.logits_mib == 64
+
+
+def test_layers_count_as_fused_only_where_kernels_for_them_are_installed(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fewer bytes than a run then needs, too few layers would be recomputed."""
+
+    def is_fused() -> bool:
+        place = h100s(8)
+        return stages.roles_of(config, shapes_of(config), place)[0].sharded.is_fused
+
+    monkeypatch.setattr(stages, "find_spec", lambda name: None)
+    assert is_fused(), "this machine plans for others"
+    monkeypatch.setattr(stages, "num_gpus", lambda: 8)
+    assert not is_fused(), "a machine with GPUs plans for itself"
+    monkeypatch.setattr(stages, "find_spec", lambda name: name)
+    assert is_fused()
+    config.actor.compile_layers = "true"
+    assert not is_fused(), "the workers take PyTorch's layers then"
+    config.actor.compile_layers = "auto"
+    gemma = {"architectures": ["GemmaForCausalLM"], "model_type": "gemma", "head_dim": 128}
+    config.model.path = str(written(tmp_path / "gemma", {**QWEN2_7B, **gemma}))
+    assert not is_fused(), "Liger's layers are not Gemma's"
 
 
 def test_without_gpus_nothing_is_chosen(config: Config) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from benchmarks import gpu_count, plan_table
 from verl_like.config.schema import ModelConfig
-from verl_like.plan.counter import Work, WorkCounter, register_counted_attention
+from verl_like.plan.counter import Work, WorkCounter
 from verl_like.plan.devices import named
 from verl_like.plan.passes import LAUNCH_S, memory_bytes_per_s, product_flops, work_seconds
 from verl_like.plan.shape import model_shape
@@ -22,7 +22,6 @@ MOST_ERROR = 0.15
 @pytest.mark.parametrize("name", gpu_count.MODELS)
 @pytest.mark.parametrize("change", [gpu_count.as_is, gpu_count.before], ids=["defaults", "unfused-and-recomputed"])
 def test_the_plan_is_near_a_count_on_the_real_modules(name: str, change: gpu_count.Change, tmp_path: Path) -> None:
-    register_counted_attention()
     plan_table.write(tmp_path, name)
     config = gpu_count.configuration(tmp_path)
     change(config)

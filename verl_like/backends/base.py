@@ -98,7 +98,7 @@ class EngineUsage:
 
     @property
     def is_under_pressure(self) -> bool:
-        """Whether the engine's requests need more KV cache than it has."""
+        """True if the requests need more KV cache than the engine has."""
         return bool(self.preemptions or self.starving)
 
 

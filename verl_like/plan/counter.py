@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.library import custom_op
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
@@ -126,7 +127,6 @@ def _bytes(tensors: Any) -> float:
 @cache
 def _operators() -> dict[str, Callable[..., Any]]:
     """Declare one operator for each kernel, with that of its backward."""
-    op: Any = torch.library.custom_op
 
     def declared(name: str, schema: str, backward_schema: str) -> Callable[..., Any]:
         def run(*tensors: Tensor) -> Tensor:
@@ -135,15 +135,15 @@ def _operators() -> dict[str, Callable[..., Any]]:
         def run_backward(gradient: Tensor, *tensors: Tensor) -> list[Tensor]:
             return [torch.empty_like(each) for each in tensors]
 
-        forward = op(f"verl_like_plan::{name}", run, mutates_args=(), schema=schema)
-        backward = op(f"verl_like_plan::{name}_backward", run_backward, mutates_args=(), schema=backward_schema)
+        forward = custom_op(f"verl_like_plan::{name}", run, mutates_args=(), schema=schema)
+        backward = custom_op(f"verl_like_plan::{name}_backward", run_backward, mutates_args=(), schema=backward_schema)
         forward.register_fake(run)
         backward.register_fake(run_backward)
         forward.register_autograd(
             lambda ctx, gradient: tuple(backward(gradient, *ctx.saved_tensors)),
             setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
         )
-        return forward  # type: ignore[no-any-return]
+        return forward
 
     two, three = "(Tensor a, Tensor b) -> Tensor", "(Tensor a, Tensor b, Tensor c) -> Tensor"
     return {

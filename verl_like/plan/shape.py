@@ -30,6 +30,7 @@ class ModelShape:
         num_adapter_parameters: parameters of ``model.lora``, not included in the others.
         num_embedding_parameters, num_output_parameters: those of the embedding and of the output layer; 0 if these
             share their weights, or for a model without output layer.
+        has_fused_kernels: whether Liger has kernels for its norms and feed-forward parts.
     """
 
     num_parameters: int
@@ -47,6 +48,7 @@ class ModelShape:
     num_adapter_parameters: int = 0
     num_embedding_parameters: int = 0
     num_output_parameters: int = 0
+    has_fused_kernels: bool = False
 
     @property
     def kv_elements_per_token(self) -> int:
@@ -79,6 +81,7 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
     import torch
     from transformers import AutoModel, AutoModelForCausalLM
 
+    from verl_like.backends.fsdp.fused_layers import is_gated
     from verl_like.backends.fsdp.loading import skeleton
     from verl_like.backends.fsdp.models import load_config
 
@@ -121,6 +124,7 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
         num_adapter_parameters=_num_adapter_parameters(backbone, model.lora),
         num_embedding_parameters=0 if is_tied else embedding.weight.numel(),
         num_output_parameters=0 if is_tied or output is None else output.weight.numel(),
+        has_fused_kernels=any(map(is_gated, backbone.modules())),
     )
 
 

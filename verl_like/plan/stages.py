@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from math import ceil
 
 import numpy as np
@@ -13,9 +14,9 @@ from verl_like.algorithms.roles import needs
 from verl_like.backends.fsdp.engine import recomputed_layers, resolve_dtype
 from verl_like.backends.fsdp.layout import is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
+from verl_like.checks.gpus import num_gpus
 from verl_like.checks.pools import ROLLOUT, TRAINER, pool_ranks
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
-from verl_like.config.schema.fields import is_on
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
 from verl_like.plan.shape import ModelShape
@@ -140,7 +141,7 @@ def _role(
         fsdp=fsdp,
         is_frozen=optim is None,
         has_adapters=optim is not None and bool(config.model.lora.rank),
-        is_fused=location.is_gpu and _fuses_layers(config),
+        is_fused=location.is_gpu and _fuses_layers(config, shape),
         is_cut=is_cut(
             fsdp,
             device=location.torch_device,
@@ -202,9 +203,16 @@ def _fullest_pass(
     )
 
 
-def _fuses_layers(config: Config) -> bool:
-    """Return whether workers with GPUs fuse operations of layers, by Liger (in their packages) or by compilation."""
-    return config.model.kernels != "torch" or is_on(config.actor.compile_layers, auto=config.model.remove_padding)
+def _fuses_layers(config: Config, shape: ModelShape) -> bool:
+    """Return whether Liger's kernels compute layers on GPUs.
+
+    A machine without GPUs plans for others, which have Liger as the lock file says. Compiled layers count as they are
+    without a compiler: what they keep for backward is the compiler's choice.
+    """
+    kernels = config.model.kernels
+    if kernels == "auto" and config.actor.compile_layers != "true":
+        kernels = "liger" if find_spec("liger_kernel") is not None or not num_gpus() else "torch"
+    return kernels == "liger" and shape.has_fused_kernels
 
 
 def sharing_rows(config: Config, max_tokens: int, response_tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""What each engine gets in a schedule that is repeated: the same prompts together, after the same syncs."""
+"""Repeat a recorded schedule: give each engine the same prompts together, after the same syncs."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def all_gather(own: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
 
 
 def is_first_of_node() -> bool:
-    """Return whether this rank is the first on its machine."""
+    """Return whether this rank is the first on its machine; collective."""
     nodes: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(nodes, socket.gethostname())
     return nodes.index(socket.gethostname()) == dist.get_rank()
