@@ -5,9 +5,9 @@ Imports nothing heavy at the top: a child imports this module before its environ
 
 import multiprocessing
 import os
-import socket
 import traceback
 from multiprocessing.connection import Connection
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -29,9 +29,9 @@ class EngineProcesses:
         from verl_like.backends.rollout import rollout_environment
 
         context = multiprocessing.get_context("spawn")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        # Ranks meet in a file, because another process could take a free port.
+        self._folder = TemporaryDirectory(prefix="engine-")
+        meeting = f"file://{self._folder.name}/ranks"
         self._children = []
         for rank in range(num_ranks):
             variables = {
@@ -39,13 +39,15 @@ class EngineProcesses:
                 "WORLD_SIZE": str(num_ranks),
                 "LOCAL_RANK": "0",
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
+                "MASTER_PORT": "0",
                 "CUDA_VISIBLE_DEVICES": "",
             }
             ours, peer = context.Pipe()
             with patch.dict(os.environ, rollout_environment("vllm", device="cpu") | variables):
                 child = context.Process(
-                    target=_serve, args=(peer, str(model_path), max_model_len, run_id, lora_rank, rollout), daemon=True
+                    target=_serve,
+                    args=(peer, meeting, str(model_path), max_model_len, run_id, lora_rank, rollout),
+                    daemon=True,
                 )
                 child.start()
             peer.close()
@@ -245,14 +247,15 @@ def state_after_building(engine):
 _RANDOM_AFTER: list[float] = []
 
 
-def _serve(connection: Connection, model_path, max_model_len, run_id, lora_rank, rollout):
+def _serve(connection: Connection, meeting, model_path, max_model_len, run_id, lora_rank, rollout):
     import torch
     import torch.distributed as dist
 
     from verl_like.backends.rollout import rollout_engine
 
     try:
-        dist.init_process_group("gloo")
+        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)
         torch.manual_seed(123)
         engine = rollout_engine(
             "vllm",
