@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from verl_like.config.schema import ModelConfig, RolloutConfig
+
 
 def module(name: str) -> Any:
     return pytest.importorskip(f"verl_like.backends.vllm.{name}", reason="vLLM is not installed")
@@ -173,6 +175,52 @@ def test_settings_of_the_users_are_added_to_those_that_the_engine_needs() -> Non
     }
     with pytest.raises(ValueError, match=r"compilation_config is 3, expected a mapping, .*Write it as"):
         merged(own, {"compilation_config": 3})
+
+
+@pytest.mark.parametrize("num_seqs", [512, 513, 700, 1024])
+def test_a_step_of_all_sequences_of_an_engine_runs_as_a_graph(num_seqs: int) -> None:
+    """vLLM captures graphs of up to 512 sequences by default."""
+    rollout = RolloutConfig(max_num_seqs=str(num_seqs), tensor_parallel_size=2)
+    arguments = module("engine").engine_arguments(
+        model_path="", model=ModelConfig(), rollout=rollout, max_model_len=64, device="cuda", seed=0
+    )
+    assert arguments["compilation_config"]["pass_config"] == {"fuse_allreduce_rms": False}
+    sizes = arguments["compilation_config"].get("cudagraph_capture_sizes", [512])
+    assert (max(sizes), sizes) == (num_seqs, sorted(set(sizes)))
+    assert len(sizes) <= 51, "vLLM captures so many by default"
+
+
+def test_log_probs_are_those_of_the_tokens_that_a_step_kept() -> None:
+    """Of five requests one is collected elsewhere, one still reads its prompt, and one has ended."""
+    from vllm.v1.outputs import LogprobsLists
+
+    def reported(log_probs: list[float], starts: list[int] | None) -> LogprobsLists:
+        values = np.array(log_probs, np.float32)[:, None]
+        return LogprobsLists(values.astype(np.int64), values, values[:, 0].astype(np.int64), starts)
+
+    kept: dict[str, int] = {"a": 1, "b": 1, "elsewhere": 1, "reads": 0}
+    seen = []
+
+    def update(scheduled: object, result: SimpleNamespace) -> dict[int, SimpleNamespace]:
+        seen.append(result.logprobs)
+        outputs = [SimpleNamespace(request_id=name, new_token_ids=[7] * number) for name, number in kept.items()]
+        return {0: SimpleNamespace(outputs=outputs)}
+
+    scheduler = SimpleNamespace(update_from_output=update)
+    collected = module("log_probs").ReportedLogProbs(scheduler)
+    for name in ("a", "b", "reads"):
+        collected.begin(name)
+    rows = {"ended": 0, "b": 1, "elsewhere": 2, "a": 3, "reads": 4}
+    for first, starts in ((0.0, None), (10.0, [0, 1, 2, 3, 4])):
+        result = SimpleNamespace(logprobs=reported([first + row for row in range(5)], starts), req_id_to_index=rows)
+        scheduler.update_from_output(None, result)
+    scheduler.update_from_output(None, SimpleNamespace(logprobs=None, req_id_to_index={}))
+    assert seen == [None, None, None], "vLLM would cut them for each request"
+    assert collected.taken("a", 2) == [3.0, 13.0]
+    assert collected.taken("b", 2) == [1.0, 11.0]
+    assert collected.taken("reads", 0) == []
+    with pytest.raises(KeyError):
+        collected.taken("a", 2)
 
 
 def test_a_models_class_is_checked_without_another_process(internals: Any, monkeypatch: pytest.MonkeyPatch) -> None:

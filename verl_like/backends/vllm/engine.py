@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from vllm import EngineArgs, SamplingParams
 from vllm.inputs import tokens_input
-from vllm.logprobs import FlatLogprobs
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -24,6 +23,7 @@ from verl_like.backends.model_folder import ModelFolder, as_in_files, converts, 
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.kernels import check_kernels
+from verl_like.backends.vllm.log_probs import ReportedLogProbs, TokenLogProbs
 from verl_like.backends.vllm.packing import PackedWeights
 from verl_like.backends.vllm.sampling import SEED, CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SPARE_BYTES = 2**30  # of a GPU, after an engine has woken
+_MOST_CAPTURED = 512  # sequences for which vLLM captures CUDA graphs by default
 _CPU_BLOCK_TOKENS = 32  # the CPU kernels require multiples of it
 _MAX_CPU_BLOCK_TOKENS = 128
 
@@ -100,7 +101,9 @@ class VllmEngine(SyncedEngine):
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
         is_counted = device == "cpu" and CountedSampling.is_available()
+        self._reported = ReportedLogProbs(internals.scheduler_of(self._engine))
         self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
+        self._log_probs: dict[str, TokenLogProbs] = {}  # vLLM's id -> what collects the request's log-probs
         built = internals.model_runner(self._engine).get_model()
         self._folder = folder
         is_plain = self._adapter is None and PackedWeights.fit(built) and not converts(folder)
@@ -115,12 +118,15 @@ class VllmEngine(SyncedEngine):
     def submit(self, requests: list[Request]) -> None:
         self._check_submit(requests, in_use=self._internal_ids)
         for request in requests:
-            self._internal_ids[request.request_id] = self._engine.add_request(
+            internal_id = self._engine.add_request(
                 request.request_id,
                 tokens_input(request.prompt_ids, cache_salt=request.salt or None),
                 self._sampling_params(request.sampling, request.seed),
                 lora_request=None if self._adapter is None else self._adapter.request,
             )
+            self._internal_ids[request.request_id] = internal_id
+            self._log_probs[internal_id] = source = self._source(request.sampling)
+            source.begin(internal_id)
 
     def step(self) -> list[Finished]:
         self._check_step()
@@ -156,13 +162,12 @@ class VllmEngine(SyncedEngine):
         aborted = []
         for request_id in running:
             internal_id = self._internal_ids[request_id]
-            token_ids, reported = internals.partial_output(self._engine, internal_id)
-            log_probs = self._log_probs(internal_id, len(token_ids), reported)
+            token_ids = internals.partial_output(self._engine, internal_id)
             aborted.append(
                 Finished(
                     request_id=request_id,
                     response_ids=token_ids,
-                    log_probs=log_probs,
+                    log_probs=self._log_probs.pop(internal_id).taken(internal_id, len(token_ids)),
                     finish_reason="abort",
                     versions=self._versions_of(request_id, len(token_ids)),
                 )
@@ -220,15 +225,12 @@ class VllmEngine(SyncedEngine):
         # the first rollout on CPU.
         return torch.compiler.set_stance("force_eager") if self._device == "cpu" else nullcontext()
 
-    def _log_probs(self, internal_id: str, num_tokens: int, reported: FlatLogprobs | None) -> list[float]:
-        """Return the log-probs of a request's tokens, in nats; the request ends."""
-        if reported is None:
-            assert self._counted is not None, "vLLM reported no log-probs, and no sampler of ours recorded any"
-            return self._counted.taken(internal_id, num_tokens)
-        return internals.sampled_log_probs(reported, num_tokens)
+    def _source(self, sampling: Sampling) -> TokenLogProbs:
+        """Return what collects the log-probs of requests that sample in this way."""
+        return self._counted if self._counted is not None and sampling.temperature > 0 else self._reported
 
     def _sampling_params(self, sampling: Sampling, seed: int) -> SamplingParams:
-        is_counted = self._counted is not None and sampling.temperature > 0
+        is_counted = self._source(sampling) is self._counted
         return SamplingParams(
             max_tokens=sampling.max_tokens,
             temperature=sampling.temperature,
@@ -241,7 +243,6 @@ class VllmEngine(SyncedEngine):
             ignore_eos=True,
             stop_token_ids=[] if sampling.ignore_eos else sorted(self.end_token_ids),
             logprobs=None if is_counted else 0,
-            flat_logprobs=True,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
             skip_clone=True,
@@ -260,7 +261,7 @@ class VllmEngine(SyncedEngine):
             response_ids=token_ids,
             finish_reason=completion.finish_reason,
             num_cached_tokens=output.num_cached_tokens or 0,
-            log_probs=self._log_probs(internal_id, len(token_ids), completion.logprobs),
+            log_probs=self._log_probs.pop(internal_id).taken(internal_id, len(token_ids)),
             versions=self._versions_of(output.request_id, len(token_ids)),
         )
 
@@ -310,8 +311,12 @@ def engine_arguments(
     }
     if device == "cuda":
         arguments |= {"gpu_memory_utilization": rollout.memory_share}
+        compilation: dict[str, Any] = {}
         if rollout.tensor_parallel_size > 1:  # a compiled kernel that includes such a sum
-            arguments |= {"compilation_config": {"pass_config": {"fuse_allreduce_rms": False}}}
+            compilation |= {"pass_config": {"fuse_allreduce_rms": False}}
+        if rollout.num_seqs > _MOST_CAPTURED:
+            compilation |= {"cudagraph_capture_sizes": capture_sizes(rollout.num_seqs)}
+        arguments |= {"compilation_config": compilation} if compilation else {}
     else:
         # Otherwise no sequence of that length could ever start; checks before a run ensure it.
         assert rollout.max_num_batched_tokens >= max_model_len, (
@@ -329,6 +334,14 @@ def engine_arguments(
     for problem in unusable(rollout.engine_kwargs, known=known, own=own):
         raise ValueError(problem)
     return _merged(arguments, rollout.engine_kwargs)
+
+
+def capture_sizes(num_seqs: int) -> list[int]:
+    """Return the numbers of sequences for which an engine captures CUDA graphs, about as many as vLLM does by default.
+
+    By default vLLM runs a step of more than 512 sequences without a graph (0.32, VllmConfig._set_cudagraph_sizes).
+    """
+    return sorted({1, 2, 4, *range(8, 256, 16), *range(256, num_seqs, 32), num_seqs})
 
 
 def _merged(arguments: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

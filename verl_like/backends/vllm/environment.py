@@ -34,6 +34,9 @@ def environment(device: str) -> dict[str, str]:
             # The ranks would take each other for ranks of other nodes, raise an error, or hang. NCCL remains.
             "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
             "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+            # FlashInfer's sampler serves no request that has a seed or returns log-probs, as all requests here do; vLLM
+            # would import FlashInfer and compile a module of it for nothing.
+            "VLLM_USE_FLASHINFER_SAMPLER": "0",
             "TRITON_PRINT_AUTOTUNING": "0",  # vLLM turns it on for the whole process
         }
     return variables

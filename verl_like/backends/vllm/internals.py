@@ -14,7 +14,6 @@ import numpy as np
 import torch
 import vllm
 from transformers import PretrainedConfig
-from vllm.logprobs import FlatLogprobs
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.models import ModelRegistry
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -77,13 +76,12 @@ def inspect_in_process(architectures: Iterable[str]) -> None:
             ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
 
 
-def partial_output(engine: LLMEngine, internal_id: str) -> tuple[list[int], FlatLogprobs]:
-    """Return the output of an unfinished request so far: token ids, and log-probs if it requested them.
+def partial_output(engine: LLMEngine, internal_id: str) -> list[int]:
+    """Return the tokens of an unfinished request so far.
 
     Call it before ``abort_request``, which removes the request and returns no output.
     """
-    state = engine.output_processor.request_states[internal_id]
-    return list(state.detokenizer.output_token_ids), state.logprobs_processor.logprobs
+    return list(engine.output_processor.request_states[internal_id].detokenizer.output_token_ids)
 
 
 def num_sampled(engine: LLMEngine, internal_id: str) -> int:
@@ -91,19 +89,17 @@ def num_sampled(engine: LLMEngine, internal_id: str) -> int:
     return int(engine.output_processor.request_states[internal_id].detokenizer.num_output_tokens())
 
 
-def sampled_log_probs(logprobs: FlatLogprobs, num_tokens: int) -> list[float]:
-    """Return the log-probs of the sampled tokens; with ``logprobs=0`` the flat form holds only these, one per token."""
-    assert len(logprobs.logprobs) == num_tokens, f"{len(logprobs.logprobs)} log-probs for {num_tokens} tokens"
-    return list(logprobs.logprobs)
-
-
 def model_runner(engine: LLMEngine) -> Any:
     return engine.model_executor.driver_worker.worker.model_runner
 
 
+def scheduler_of(engine: LLMEngine) -> Any:
+    return engine.engine_core.engine_core.scheduler
+
+
 def queues(engine: LLMEngine) -> tuple[int, int]:
     """Return the numbers of running and of waiting requests."""
-    scheduler = engine.engine_core.engine_core.scheduler
+    scheduler = scheduler_of(engine)
     return len(scheduler.running), len(scheduler.waiting)
 
 

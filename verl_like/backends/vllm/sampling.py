@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
+from verl_like.backends.vllm.log_probs import TokenLogProbs
+
 SEED = "verl_like_seed"  # key in a request's extra_args: such a request samples here and gets its log-probs from here
 
 _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -38,7 +40,7 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values ^ (values >> np.uint64(31))
 
 
-class CountedSampling:
+class CountedSampling(TokenLogProbs):
     """Replaces a runner's own sampling of rows that are not greedy.
 
     Args:
@@ -46,20 +48,14 @@ class CountedSampling:
     """
 
     def __init__(self, runner: Any) -> None:
+        super().__init__()
         self._runner = runner
-        self._log_probs: dict[str, list[float]] = {}  # by vLLM's request id
         runner.sampler.topk_topp_sampler.forward = self._sample
 
     @staticmethod
     def is_available() -> bool:
         """Return whether this vLLM has the kernel."""
         return hasattr(torch.ops._C, "fused_gumbel_argmax")
-
-    def taken(self, request_id: str, num_tokens: int) -> list[float]:
-        """Return the log-probs of a request's tokens, in nats, and drop them."""
-        found = self._log_probs.pop(request_id, [])
-        assert len(found) == num_tokens, f"{len(found)} log-probs for {num_tokens} tokens"
-        return found
 
     def _sample(
         self, logits: Tensor, generators: dict[int, torch.Generator], k: Tensor | None, p: Tensor | None
@@ -84,5 +80,5 @@ class CountedSampling:
         found = logits.gather(1, sampled.long().unsqueeze(1)).squeeze(1) - logits.logsumexp(1)
         for request_id, seed, log_prob in zip(ids, seeds, found.tolist(), strict=True):
             if seed is not None:
-                self._log_probs.setdefault(request_id, []).append(log_prob)
+                self._of_request[request_id].append(log_prob)
         return sampled, logits.log_softmax(1) if None in seeds else None

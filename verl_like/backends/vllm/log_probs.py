@@ -1,0 +1,55 @@
+"""Log-probs of sampled tokens, collected from the result of each engine step.
+
+vLLM cuts a step's log-probs into an object per request, sends it through its queues and appends it to a table with
+ranks and texts: a quarter of its Python work per step (512 sequences: 10.6 ms with it, 8.0 without). Here they are
+taken out of the result before it is cut. Checked against vllm 0.32, scheduler.py, update_from_output.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TokenLogProbs:
+    """Log-probs, in nats, of the tokens of unfinished requests, by vLLM's request ids."""
+
+    def __init__(self) -> None:
+        self._of_request: dict[str, list[float]] = {}
+
+    def begin(self, request_id: str) -> None:
+        """Collect the log-probs of this request from now on."""
+        self._of_request[request_id] = []
+
+    def taken(self, request_id: str, num_tokens: int) -> list[float]:
+        """Return the log-probs of a request's tokens, and drop them."""
+        found = self._of_request.pop(request_id)
+        assert len(found) == num_tokens, f"{len(found)} log-probs for {num_tokens} tokens"
+        return found
+
+
+class ReportedLogProbs(TokenLogProbs):
+    """Takes the log-probs that vLLM's sampler reports out of the results of steps.
+
+    Args:
+        scheduler: of the engine core.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        super().__init__()
+        self._update = scheduler.update_from_output
+        scheduler.update_from_output = self._update_from_output
+
+    def _update_from_output(self, scheduled: Any, result: Any) -> Any:
+        reported, result.logprobs = result.logprobs, None
+        outputs = self._update(scheduled, result)
+        if reported is not None:
+            log_probs, starts = reported.logprobs[:, 0].tolist(), reported.cu_num_generated_tokens
+            for of_client in outputs.values():
+                for output in of_client.outputs:  # without tokens that the scheduler discards
+                    collected = self._of_request.get(output.request_id)
+                    if collected is None:
+                        continue
+                    row = result.req_id_to_index[output.request_id]
+                    start = row if starts is None else starts[row]
+                    collected.extend(log_probs[start : start + len(output.new_token_ids)])
+        return outputs
