@@ -116,7 +116,7 @@ bench: setup  ## run every benchmark; ARGS are passed to each
 bench-check: setup  ## run benchmarks and check their ratios against benchmarks/floors.toml (ARGS="update rollout": only these)
 	@PYTHONPATH=.peers $(BIN)/python -m benchmarks._check $(ARGS)
 
-gpu-check: setup  ## run the checks that need a GPU, in eight minutes; print a table (ARGS="--device cpu" is a dry run)
+gpu-check: setup  ## run the checks that need a GPU, in ten minutes; print a table (ARGS="--device cpu" is a dry run)
 	@$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 doctor: setup  ## report what is installed, what is missing, and the command that fixes it

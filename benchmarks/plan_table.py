@@ -60,9 +60,10 @@ def qwen2(
     }
 
 
-def write(folder: Path, name: str) -> None:
-    """Write the model's config.json."""
-    (folder / "config.json").write_text(json.dumps(qwen2(*MODELS[name][:7])))
+def write(folder: Path, name: str, *, num_layers: int = 0) -> None:
+    """Write the model's config.json, with ``num_layers`` layers unless that is 0."""
+    config = qwen2(*MODELS[name][:7])
+    (folder / "config.json").write_text(json.dumps(config | ({"num_hidden_layers": num_layers} if num_layers else {})))
 
 
 def row(name: str, num_gpus: int, plan: RunPlan, overrides: list[str]) -> str:

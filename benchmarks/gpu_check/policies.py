@@ -52,7 +52,8 @@ def model_path(scene: Scene, size: str = "") -> Path:
     """Return a folder with random weights and a tokenizer; the first check that needs it writes it.
 
     Args:
-        size: one of ``scene.sizes``, by default the first. All except the tiny one have Qwen2.5's shapes.
+        size: one of ``scene.sizes``, by default the first. All except the tiny one have Qwen2.5's shapes; "7B-8-layers"
+            has eight layers of 7B.
     """
     size = size or scene.sizes[0]
     folder = scene.folder / f"model-{size}"
@@ -69,7 +70,8 @@ def _write(folder: Path, device: str, size: str) -> None:
         model = small_qwen3(tokenizer, seed=0)
     else:
         folder.mkdir(exist_ok=True)
-        plan_table.write(folder, size)
+        shape, _, layers = size.partition("-")
+        plan_table.write(folder, shape, num_layers=int(layers.partition("-")[0] or 0))
         torch.manual_seed(0)
         with torch.device(device):
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
@@ -77,15 +79,19 @@ def _write(folder: Path, device: str, size: str) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def policy_of(settings: EngineSettings) -> FsdpPolicy:
+    """Return a policy, after freeing earlier ones that are no longer referenced."""
+    gc.collect()  # a sharded model is part of a reference cycle
+    return FsdpPolicy(settings)
+
+
 def policy(scene: Scene, path: Path, *, dtype: str = "auto", **changes: Any) -> FsdpPolicy:
-    """Return a policy with a run's default settings, after freeing earlier policies that are no longer referenced.
+    """Return a policy with few settings that a run would have, so that checks compare one at a time.
 
     Args:
         dtype: of the forward pass.
         changes: fields of ``EngineSettings``, ``ModelConfig`` or ``FsdpConfig``.
     """
-
-    gc.collect()  # a sharded model is part of a reference cycle
 
     def of(kind: type[Any]) -> dict[str, Any]:
         return {field.name: changes[field.name] for field in fields(kind) if field.name in changes}
@@ -97,7 +103,7 @@ def policy(scene: Scene, path: Path, *, dtype: str = "auto", **changes: Any) -> 
         "max_tokens_per_micro_batch": "16384",
         **of(EngineSettings),
     }
-    return FsdpPolicy(EngineSettings(**settings))
+    return policy_of(EngineSettings(**settings))
 
 
 def uneven_rows(scene: Scene, path: Path) -> DataProto:

@@ -32,7 +32,7 @@ class Scene:
     @property
     def sizes(self) -> tuple[str, ...]:
         """Names of the models, the smallest first; most checks use only that one."""
-        return (TINY,) if self.is_small else ("0.5B", "1.5B")
+        return (TINY,) if self.is_small else ("0.5B", "1.5B", "7B-8-layers")
 
     @property
     def dtypes(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import pytest
 from benchmarks.gpu_check import __main__ as command
 from benchmarks.gpu_check import play as player
 from benchmarks.gpu_check.checks import CHECKS, Check
+from benchmarks.gpu_check.kernel_time import kind_of
 from benchmarks.gpu_check.play import play
 from benchmarks.gpu_check.scene import Scene, scene_from_json, temporary
 from benchmarks.gpu_check.table import KEYS, line, summary
@@ -218,3 +219,17 @@ def test_the_command_itself_loads_nothing_heavy() -> None:
     code = "import benchmarks.gpu_check.__main__, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert not {"torch", "numpy", "transformers", "ray", "vllm", "hydra"} & set(loaded.split())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("void pytorch_flash::flash_fwd_kernel<cutlass::bfloat16_t>", "attention"),
+        ("nvjet_sm90_tst_128x256_64x4_1x2_h_bz_TNN", "products"),
+        ("triton_red_fused__log_softmax_0", "triton"),
+        ("_rms_norm_forward_kernel", "other"),
+        ("Memcpy HtoD (Pinned -> Device)", "copies"),
+    ],
+)
+def test_kernels_are_counted_by_kind(kernel: str, kind: str) -> None:
+    assert kind_of(kernel) == kind

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
-
-import torch
 
 from verl_like.backends.base import EngineSettings, PolicyEngine, RolloutEngine
 from verl_like.backends.rollout import load_backend
 from verl_like.backends.sinks import EngineSink
 from verl_like.backends.train import TrainBackend, train_backend
 from verl_like.config.schema import ActorConfig, CriticConfig, RefConfig
-from verl_like.config.schema.fields import is_on
 from verl_like.context import current
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.process_usage import Baseline
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.critic import CriticRole
+from verl_like.workers.engine_settings import engine_settings
 from verl_like.workers.environment_source import EnvironmentSource
 from verl_like.workers.episodes import single_turns
 from verl_like.workers.generator import GeneratorRole, build_rollout_engine
@@ -100,25 +97,4 @@ def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole | Non
 def _settings(
     setup: WorkerSetup, role: ActorConfig | RefConfig | CriticConfig, path: str, *, is_frozen: bool = False
 ) -> EngineSettings:
-    """Return the engine settings of a role's model; an empty ``path`` means the policy's."""
-    config, kernels, on_gpu = setup.config, setup.config.model.kernels, setup.device == "cuda"
-    if kernels == "auto" and (not on_gpu or config.actor.compile_layers == "true"):
-        kernels = "torch"
-    return EngineSettings(
-        model=replace(config.model, path=path or config.model.path, kernels=kernels),
-        fsdp=role.fsdp,
-        device=torch.device(setup.device),
-        max_tokens_per_micro_batch=role.max_tokens_per_micro_batch,
-        is_frozen=is_frozen,
-        # Supervised training samples nothing, so it learns at temperature 1.
-        temperature=config.rollout.temperature if setup.generates else 1.0,
-        log_prob_chunk_mib=config.actor.logits_mib,
-        use_torch_compile=is_on(config.actor.use_torch_compile, auto=on_gpu),
-        compile_layers=is_on(config.actor.compile_layers, auto=on_gpu and config.model.remove_padding),
-        rollout_dtype=config.rollout.dtype,
-        sync_bucket_mib=config.rollout.sync_bucket_mib,
-        balance_by=config.trainer.balance_by,
-        seed=config.trainer.seed,
-        sequence_parallel_size=role.sequence_parallel_size,
-        timeout_s=config.trainer.stage_timeout_s,
-    )
+    return engine_settings(setup.config, role, path, device=setup.device, samples=setup.generates, is_frozen=is_frozen)

@@ -44,7 +44,7 @@ CHECKS = (
     Check(name="packing", limit_s=90),
     Check(name="precision", limit_s=90),
     Check(name="compile", limit_s=240),  # its deadline of 120 s, plus the time before and after
-    Check(name="update", limit_s=120),
+    Check(name="update", limit_s=240),
     Check(name="offload", limit_s=60, on_gpu_only="nothing is moved on CPU"),
     Check(name="cpu_offload", limit_s=120, on_gpu_only="all memory is host memory on CPU"),
     Check(name="checkpoint", limit_s=90),

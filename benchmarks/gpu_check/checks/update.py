@@ -1,4 +1,5 @@
-"""Measure optimiser updates: tokens per second, model FLOPs utilisation, and peak memory compared with the plan's.
+"""Measure optimiser updates with the plan's choices: tokens per second, model FLOPs utilisation (MFU), and peak memory
+and seconds compared with the plan's.
 
 Recomputation in the backward pass does not count as work of the model (Chowdhery et al., 2204.02311, appendix B). The
 output layer computes logits of response tokens only.
@@ -16,19 +17,23 @@ from statistics import median
 import torch
 
 from benchmarks._allocated import allocated
-from benchmarks.gpu_check.policies import model_path, policy, rows, synchronize
+from benchmarks.gpu_check.checks.compile import DEADLINE_S
+from benchmarks.gpu_check.kernel_time import shares_of_time
+from benchmarks.gpu_check.policies import model_path, policy_of, rows, synchronize
 from benchmarks.gpu_check.scene import Scene
 from benchmarks.gpu_check.verdict import Findings, Skip
 from verl_like.algorithms.actor_loss import SftLoss
 from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.optim import local_shard
 from verl_like.config.schema import Config, OptimConfig
-from verl_like.plan.devices import GIB, PRODUCT_SHARE, Device
+from verl_like.plan.devices import GIB, PRODUCT_SHARE
 from verl_like.plan.location import location_of
-from verl_like.plan.run_plan import USABLE_FRAC, shapes_of
+from verl_like.plan.passes import passes_seconds, rows_of
+from verl_like.plan.run_plan import USABLE_FRAC, plan_of, shapes_of
 from verl_like.plan.seconds import BACKWARD
 from verl_like.plan.shape import ModelShape
-from verl_like.plan.stages import Location, roles_of
+from verl_like.plan.stages import Role, roles_of
+from verl_like.workers.engine_settings import engine_settings
 
 NUM_TIMES = 3
 # A plan reserves this share for memory that it cannot predict. A plan of twice the need would refuse possible runs.
@@ -38,53 +43,61 @@ MAX_OVER_PLAN, MIN_OVER_PLAN = 1 / USABLE_FRAC, 0.5
 def check(scene: Scene) -> Findings:
     found = Findings()
     for size in scene.sizes:
-        path = model_path(scene, size)
-        config = _config(scene, path)
+        config = _config(scene, model_path(scene, size))
         place = location_of(config, is_timed=True)
         if place is None:
             raise Skip("the driver does not report the GPU's memory")
-        shape = shapes_of(config)["actor"]
-        planned = _planned_bytes(config, shape, place)
+        shapes = shapes_of(config)
+        config = plan_of(config, shapes, place).config
+        [actor] = [role for role in roles_of(config, shapes, place) if role.name == "actor"]
+        planned = sum(actor.update.values())
         if planned > USABLE_FRAC * place.device.memory_gib * GIB:
             found.notes.append(f"without {size}: needs {planned / GIB:.0f} of {place.device.memory_gib:.0f} GiB")
             continue
-        _measure(found, scene, size, config, shape, place.device, planned)
+        _measure(found, scene, size, config, actor)
     return found
 
 
-def _measure(
-    found: Findings, scene: Scene, size: str, config: Config, shape: ModelShape, device: Device, planned: float
-) -> None:
+def _measure(found: Findings, scene: Scene, size: str, config: Config, actor: Role) -> None:
     """Add the figures of one model; the last model's replace those without a size in their names."""
     prompt, response = config.data.max_prompt_length, config.data.max_response_length
     num_rows = config.actor.mini_batch_size * config.rollout.n
-    path = Path(config.model.path)
-    table = rows(path, [prompt] * num_rows, [response] * num_rows)
-    engine = policy(
-        scene,
-        path,
-        max_tokens_per_micro_batch=config.actor.max_tokens_per_micro_batch,
-        log_prob_chunk_mib=config.actor.logits_mib,
+    table = rows(Path(config.model.path), [prompt] * num_rows, [response] * num_rows)
+    started = time.perf_counter()
+    engine = policy_of(engine_settings(config, config.actor, device=scene.device))
+    built = time.perf_counter()
+    found.must(
+        engine.warm_up(DEADLINE_S) or not engine.settings.use_torch_compile, f"{size}: the log-probs did not compile"
     )
+    engine.compile_layers(DEADLINE_S)
+    # Shown if the check reaches its limit.
+    print(f"{size}: built in {built - started:.1f} s, compiled in {time.perf_counter() - built:.1f} s", flush=True)
     learner = engine.learner(OptimConfig(), total_updates=0, max_response_tokens=response)
 
     def update() -> None:
         learner.update(table, SftLoss())
 
     update()  # creates the optimiser's state
+    planned = sum(actor.update.values())
     peak = _peak_bytes(scene, learner, update)
     seconds = median(_seconds(scene, update) for _ in range(NUM_TIMES))
+    print(f"{size}: {seconds:.3f} s an update, peak {peak / GIB:.1f} GiB of {planned / GIB:.1f} planned", flush=True)
     found.add(f"{size}_tokens_per_s", num_rows * (prompt + response) / seconds)
     found.add("peak_vs_plan", peak / planned, at_most=MAX_OVER_PLAN, at_least=MIN_OVER_PLAN)
-    found.figures[f"{size}_peak_gib"] = peak / GIB
+    found.figures |= {f"{size}_peak_gib": peak / GIB, f"{size}_peak_vs_plan": peak / planned, f"{size}_s": seconds}
+    device = actor.location.device
     if math.isnan(device.tflops):
         found.notes.append(f"no mfu: {device.name} is not in the table of devices")
         return
+    planned_rows = rows_of(config, actor, response, epochs=1, mini_batch_size=config.actor.mini_batch_size)
+    found.figures[f"{size}_planned_s"] = passes_seconds(config, actor, planned_rows)
     # A CPU's tflops are the measured ones divided by the share that training reaches; undo that.
     most = device.tflops * 1e12 * (PRODUCT_SHARE if scene.device == "cpu" else 1)
-    work = num_rows * (1 + BACKWARD) * _row_flops(shape, prompt, response)
+    work = num_rows * (1 + BACKWARD) * _row_flops(actor.sharded.shape, prompt, response)
     found.add("mfu", work / seconds / most)
     found.figures[f"{size}_mfu"] = found.figures["mfu"]
+    if scene.device == "cuda":
+        found.figures |= {f"{size}_{kind}_frac": share for kind, share in shares_of_time(update).items()}
 
 
 def _row_flops(shape: ModelShape, prompt: int, response: int) -> float:
@@ -102,14 +115,7 @@ def _config(scene: Scene, path: Path) -> Config:
     config.data.max_prompt_length, config.data.max_response_length = (32, 96) if scene.is_small else (128, 896)
     config.actor.mini_batch_size, config.rollout.n = 8, 8
     config.data.train_batch_size = config.actor.mini_batch_size
-    config.actor.max_tokens_per_micro_batch = "2048" if scene.is_small else "16384"
     return config
-
-
-def _planned_bytes(config: Config, shape: ModelShape, place: Location) -> float:
-    """Return the planned bytes that torch allocates for an update, without CUDA contexts and libraries."""
-    [actor] = [role for role in roles_of(config, {"actor": shape}, place) if role.name == "actor"]
-    return sum(actor.update.values())
 
 
 def _peak_bytes(scene: Scene, learner: FsdpLearner, update: Callable[[], None]) -> float:
