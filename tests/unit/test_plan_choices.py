@@ -10,7 +10,7 @@ import pytest
 from tests.unit.test_plan import QWEN2_7B, config_for, h100s, written
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
-from verl_like.plan import stages
+from verl_like.plan import job_choices, stages
 from verl_like.plan.choices import ROLLOUT_FRAC
 from verl_like.plan.devices import DEVICES, GIB
 from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
@@ -97,3 +97,22 @@ def test_without_gpus_nothing_is_chosen(config: Config) -> None:
 def test_a_share_that_is_none_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match=r"rollout\.gpu_memory_utilization"):
         compose(None, [f"rollout.gpu_memory_utilization={value}"])
+
+
+def test_other_jobs_take_the_choices_that_concern_them(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_choices, "location_of", lambda config, is_timed: h100s(8))
+    generating = job_choices.for_generation(config)
+    assert (generating.rollout.memory_share, generating.rollout.num_seqs) == (0.76, 256)
+    # A critic and a reference, which supervised training does not have, would leave less memory.
+    config.algorithm.adv_estimator, config.actor.kl_loss_coef = "gae", 0.1
+    learning = job_choices.for_supervised_training(config)
+    assert int(learning.model.gradient_checkpointing) < 28, "not all layers"
+    assert int(planned(config).config.model.gradient_checkpointing) > int(learning.model.gradient_checkpointing)
+    assert learning.actor.logits_mib == 2048
+    kept = replace(learning, model=config.model, actor=replace(config.actor, log_prob_chunk_mib="auto"))
+    assert kept == config, "other options are as they were"
+    config.model.gradient_checkpointing = "true"
+    assert job_choices.for_supervised_training(config).model.gradient_checkpointing == "true"
+    monkeypatch.setattr(job_choices, "location_of", lambda config, is_timed: None)
+    assert job_choices.for_supervised_training(config) is config
+    assert job_choices.for_generation(config) is config

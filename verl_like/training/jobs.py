@@ -9,6 +9,7 @@ from verl_like.algorithms.roles import needs
 from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.plan.check import check_memory
+from verl_like.plan.job_choices import for_supervised_training
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.launch import Launcher
@@ -97,6 +98,7 @@ def sft(config: Config, config_yaml: str) -> int:
         folder.repair(config_yaml, job="sft")
         with uploaded(config, folder):
             return step
+    config = for_supervised_training(config)
     with FolderLock(folder.path), uploaded(config, folder):
         folder.claim(config_yaml, job="sft")
         Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()

@@ -17,6 +17,7 @@ from verl_like.checks.rules import check
 from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.disk import refuse_unwritable, unused, writing
+from verl_like.plan.job_choices import for_generation
 from verl_like.runs.checkpoint import load_state
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.launch import Launcher
@@ -49,7 +50,7 @@ class LoadedPolicy:
 @contextmanager
 def loaded_policy(config: Config, tokenizer: PreTrainedTokenizerBase, folder: RunFolder) -> Iterator[LoadedPolicy]:
     """Load the policy of the checkpoint that ``trainer.resume`` names, or of ``model.path`` under ``never``."""
-    checkpoint = policy_checkpoint(config)
+    checkpoint, config = policy_checkpoint(config), for_generation(config)
     state = load_state(checkpoint) if checkpoint is not None else {"step": 0}
     log.info("the policy is that of %s", checkpoint or config.model.path)
     with (
