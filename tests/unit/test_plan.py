@@ -18,11 +18,11 @@ from verl_like.config.schema import Config, FsdpConfig, ModelConfig
 from verl_like.plan import check
 from verl_like.plan.advice import advice
 from verl_like.plan.devices import DEVICES, GIB, Device, named
+from verl_like.plan.faster import Faster, faster, faster_split
 from verl_like.plan.location import location_on
 from verl_like.plan.passes import Rows, rows_of
 from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
 from verl_like.plan.shape import model_shape
-from verl_like.plan.split import Split, faster_split
 from verl_like.plan.stages import Location, roles_of
 from verl_like.plan.tables import text
 
@@ -519,7 +519,7 @@ def test_a_critic_in_separate_workers_takes_no_memory_of_the_trainer_and_is_shar
 def test_a_faster_split_is_proposed_and_none_if_the_runs_own_is_as_good(folder: Path) -> None:
     location = Location(device=named("H100"), ranks=8, ranks_per_node=8)
 
-    def found(placement: str) -> tuple[Split | None, float]:
+    def found(placement: str) -> tuple[Faster | None, float]:
         config = compose(None, [f"model.path={folder}", "trainer=async", f"cluster.placement={placement}"]).config
         shapes = shapes_of(config)
         plan = plan_of(config, shapes, location)
@@ -538,3 +538,28 @@ def test_without_a_placement_no_split_is_proposed(folder: Path) -> None:
     config = compose(None, [f"model.path={folder}"]).config
     location = Location(device=named("H100"), ranks=8, ranks_per_node=8)
     assert faster_split(config, shapes_of(config), location, plan_of(config, shapes_of(config), location)) is None
+
+
+def test_shards_within_a_node_are_proposed_where_links_between_nodes_are_slow(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_for(folder)
+
+    def found(device: Device, ranks: int) -> list[Faster]:
+        location, shapes = Location(device=device, ranks=ranks, ranks_per_node=8), shapes_of(config)
+        return faster(config, shapes, location, plan_of(config, shapes, location))
+
+    slow = replace(named("H100"), node_gb_s=5.0)
+    [change] = found(slow, 64)
+    assert change.override == "actor.fsdp.shard_size=8"
+    assert found(slow, 8) == [], "there is one node"
+    assert found(replace(slow, node_gb_s=450.0), 64) == []
+    assert found(replace(slow, memory_gib=17.0), 64) == [], "shards of eight ranks do not fit"
+    before = plan_of(config, shapes_of(config), Location(device=slow, ranks=64, ranks_per_node=8)).step_s
+    config.actor.fsdp.shard_size = "8"
+    after = plan_of(config, shapes_of(config), Location(device=slow, ranks=64, ranks_per_node=8)).step_s
+    assert after == change.step_s < 0.95 * before
+    assert found(slow, 64) == [], "it is set"
+    words = ["--device", "H100", f"model.path={folder}", "cluster.workers_per_node=8", "cluster.num_nodes=8"]
+    assert main(["plan", *words]) == 0
+    assert "faster: actor.fsdp.shard_size=8 (" in capsys.readouterr().out

@@ -12,9 +12,9 @@ from verl_like.checks.paths import missing_folder
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
 from verl_like.plan.advice import advice
+from verl_like.plan.faster import faster
 from verl_like.plan.location import location_of, location_on
 from verl_like.plan.run_plan import plan_of, shapes_of
-from verl_like.plan.split import faster_split
 from verl_like.plan.tables import is_timed, text
 
 
@@ -56,5 +56,5 @@ def plan_text(config: Config, *, device: str, response_tokens: float | None) -> 
     refuse(problem for problem in missing if problem)
     shapes = shapes_of(config)
     plan = plan_of(config, shapes, location, response_tokens=response_tokens)
-    better = faster_split(config, shapes, location, plan) if is_timed(plan) else None
+    better = faster(config, shapes, location, plan) if is_timed(plan) else []
     return text(plan, advice(config, shapes, location), better), plan.fits

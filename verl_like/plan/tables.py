@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from verl_like.plan.advice import Advice, Change
 from verl_like.plan.devices import GIB
+from verl_like.plan.faster import Faster
 from verl_like.plan.run_plan import RunPlan
-from verl_like.plan.split import Split
 
 
-def text(plan: RunPlan, advice: Advice, better: Split | None = None) -> str:
+def text(plan: RunPlan, advice: Advice, better: Sequence[Faster] = ()) -> str:
     """Return the output of ``verl-like plan``.
 
     Args:
         advice: the advice for this plan.
-        better: a faster split of the workers, if there is one.
+        better: changes that make a step faster.
     """
-    proposed = [f"faster: {better.override} ({_seconds(better.step_s)} s a step)"] if better is not None else []
+    proposed = [f"faster: {change.override} ({_seconds(change.step_s)} s a step)" for change in better]
     return "\n".join([*_head(plan), "", *_stages(plan), "", *_rest(plan), *proposed, "", *_conclusion(plan, advice)])
 
 

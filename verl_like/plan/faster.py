@@ -1,4 +1,4 @@
-"""The split of the workers into pools that makes a step fastest."""
+"""Changes that make a planned step faster: another split of the workers into pools, and shards within a node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from verl_like.checks.cluster import ranks_problem
 from verl_like.checks.pools import ROLLOUT, TRAINER, pool_sizes, pools_problem
 from verl_like.config.schema import Config
 from verl_like.plan.choices import with_choices
-from verl_like.plan.run_plan import RunPlan
+from verl_like.plan.run_plan import RunPlan, plan_of
 from verl_like.plan.seconds import stage_seconds, step_seconds
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Location
@@ -18,14 +18,32 @@ LEAST_GAIN = 0.05  # of a step; plans are accurate to a factor of two
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """Pools, as an override, and the seconds of a step with them."""
+class Faster:
+    """An override, and the seconds of a step with it."""
 
     override: str
     step_s: float
 
 
-def faster_split(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> Split | None:
+def faster(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> list[Faster]:
+    """Return the changes, each alone, that make a step clearly faster."""
+    found = (faster_split(config, shapes, location, plan), faster_shards(config, shapes, location, plan))
+    return [change for change in found if change is not None]
+
+
+def faster_shards(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> Faster | None:
+    """Return shards of the actor within each node if that fits and is clearly faster than shards over all nodes."""
+    per_node = location.ranks_per_node
+    if location.ranks == per_node or config.actor.fsdp.shard_size not in ("auto", "all"):
+        return None
+    fsdp = replace(config.actor.fsdp, shard_size=str(per_node))
+    other = replace(config, actor=replace(config.actor, fsdp=fsdp))
+    after = plan_of(other, shapes, location, response_tokens=plan.response_tokens)
+    change = Faster(f"actor.fsdp.shard_size={per_node}", after.step_s)
+    return change if after.fits and change.step_s < (1 - LEAST_GAIN) * plan.step_s else None
+
+
+def faster_split(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> Faster | None:
     """Return the fastest split between training and generation if it is clearly faster than the run's own.
 
     Pools of other roles keep their workers.
@@ -36,7 +54,7 @@ def faster_split(config: Config, shapes: Mapping[str, ModelShape], location: Loc
     return best if best is not None and best.step_s < (1 - LEAST_GAIN) * plan.step_s else None
 
 
-def _splits(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> Iterator[Split]:
+def _splits(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> Iterator[Faster]:
     size, per_node = config.rollout.tensor_parallel_size, location.ranks_per_node
     present = pool_sizes(config, location.ranks)
     both = present[TRAINER] + present[ROLLOUT]
@@ -51,4 +69,4 @@ def _splits(config: Config, shapes: Mapping[str, ModelShape], location: Location
         other = with_choices(other, shapes, location)
         seconds = stage_seconds(other, shapes, location, response_tokens=plan.response_tokens)
         shown = ", ".join(f"{name}: {number}" for name, number in sizes.items())
-        yield Split(f"cluster.placement={{{shown}}}", step_seconds(other, seconds))
+        yield Faster(f"cluster.placement={{{shown}}}", step_seconds(other, seconds))
