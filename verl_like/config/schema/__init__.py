@@ -15,6 +15,7 @@ from verl_like.config.schema.environment import EnvironmentConfig
 from verl_like.config.schema.fsdp import FsdpConfig
 from verl_like.config.schema.model import LoraConfig, ModelConfig
 from verl_like.config.schema.optim import OptimConfig
+from verl_like.config.schema.preference import DpoConfig, RmConfig
 from verl_like.config.schema.ref import RefConfig
 from verl_like.config.schema.reward import JudgeConfig, RewardConfig, RewardModelConfig
 from verl_like.config.schema.rollout import RolloutConfig, ValSamplingConfig
@@ -31,6 +32,7 @@ __all__ = [
     "CriticConfig",
     "CurriculumConfig",
     "DataConfig",
+    "DpoConfig",
     "EnvironmentConfig",
     "FsdpConfig",
     "JudgeConfig",
@@ -41,6 +43,7 @@ __all__ = [
     "RefConfig",
     "RewardConfig",
     "RewardModelConfig",
+    "RmConfig",
     "RolloutConfig",
     "TrainerConfig",
     "ValSamplingConfig",

@@ -12,6 +12,7 @@ from verl_like.config.schema.data import DataConfig
 from verl_like.config.schema.environment import EnvironmentConfig
 from verl_like.config.schema.fields import option
 from verl_like.config.schema.model import ModelConfig
+from verl_like.config.schema.preference import DpoConfig, RmConfig
 from verl_like.config.schema.ref import RefConfig
 from verl_like.config.schema.reward import ENVIRONMENT, RewardConfig
 from verl_like.config.schema.rollout import RolloutConfig
@@ -32,6 +33,8 @@ class Config(Section):
     critic: CriticConfig = option(CriticConfig, "The value model.")
     reward: RewardConfig = option(RewardConfig, "Scoring.")
     algorithm: AlgorithmConfig = option(AlgorithmConfig, "Advantages and KL.")
+    dpo: DpoConfig = option(DpoConfig, "Direct preference optimisation.")
+    rm: RmConfig = option(RmConfig, "Training of a reward model.")
     trainer: TrainerConfig = option(TrainerConfig, "The loop.")
     cluster: ClusterConfig = option(ClusterConfig, "Machines and processes.")
 

@@ -81,6 +81,10 @@ class TrainerConfig(Section):
         "wrong, the first and the newest, are kept too.",
         unit="steps",
     )
+    reference_cache: str = option(
+        "~/.cache/verl_like/reference",
+        "Folder of the reference's log-probs for `dpo`, by digests of weights and rows; empty computes them each time.",
+    )
     max_records_gib: float = non_negative(
         1.5,
         "Disk space for records that grow with every step: samples, ledger, trace, snapshots in `capsules/kept`, "

@@ -1,0 +1,70 @@
+"""The loss of a mini-batch of pairs: direct preference optimisation of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from verl_like.algorithms.pair_losses import PairInputs, pair_losses
+from verl_like.algorithms.types import BatchTotals, LossOutput
+from verl_like.config.schema import DpoConfig
+from verl_like.protocol import DataProto
+
+
+class DpoLoss:
+    """Mean of the weighted losses ``dpo.losses`` over the pairs of the mini-batch.
+
+    Reads the columns ``response_mask``, ``pair``, ``is_chosen`` and ``ref_log_prob``; both rows of a pair are in the
+    same micro-batch.
+
+    Metrics are means over pairs: ``dpo/loss``, ``dpo/accuracy`` (share of pairs whose chosen response has the higher
+    reward), ``dpo/reward_chosen`` and ``dpo/reward_rejected`` (``beta`` times the log-ratio, nats), and
+    ``dpo/log_prob_chosen`` and ``dpo/log_prob_rejected`` (of whole responses, nats).
+
+    Args:
+        chosen_tokens: tokens of all chosen responses of the mini-batch.
+    """
+
+    needs_entropy = False
+
+    def __init__(self, config: DpoConfig, *, chosen_tokens: float) -> None:
+        self._config, self._chosen_tokens = config, chosen_tokens
+
+    def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
+        return np.ones(len(rows), bool)
+
+    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
+        mask, num_pairs = columns["response_mask"], totals.num_sequences / 2
+        log_prob = torch.where(mask, outputs["log_probs"], 0.0).sum(-1)
+        chosen, rejected = pair_rows(columns)
+        tokens, reference = mask.sum(-1), columns["ref_log_prob"]
+        pairs = PairInputs(
+            chosen=log_prob[chosen],
+            rejected=log_prob[rejected],
+            ref_chosen=reference[chosen],
+            ref_rejected=reference[rejected],
+            chosen_tokens=tokens[chosen],
+            rejected_tokens=tokens[rejected],
+            sft_scale=num_pairs / self._chosen_tokens,
+        )
+        loss = pair_losses(pairs, self._config).sum() / num_pairs
+        beta = self._config.beta
+        sums = {
+            "accuracy": pairs.chosen_ratio > pairs.rejected_ratio,
+            "reward_chosen": beta * pairs.chosen_ratio,
+            "reward_rejected": beta * pairs.rejected_ratio,
+            "log_prob_chosen": pairs.chosen,
+            "log_prob_rejected": pairs.rejected,
+        }
+        metrics = {f"dpo/{name}": value.detach().sum() / num_pairs for name, value in sums.items()}
+        return LossOutput(loss=loss, metrics={"dpo/loss": loss.detach(), **metrics})
+
+
+def pair_rows(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the indices of the chosen and of the rejected row of each pair, [P] each."""
+    order = torch.argsort(2 * columns["pair"] + ~columns["is_chosen"])
+    return order[::2], order[1::2]

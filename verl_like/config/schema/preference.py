@@ -1,0 +1,35 @@
+"""The sections ``dpo`` and ``rm``: training on pairs of responses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from verl_like.config.schema.fields import non_negative, option, positive
+from verl_like.config.section import Section
+
+
+@dataclass(kw_only=True)
+class DpoConfig(Section):
+    losses: dict[str, float] = option(
+        {"sigmoid": 1.0},
+        "Losses of a pair, each with its weight: sigmoid (DPO), cdpo, robust, hinge, ipo, sigmoid_norm, apo_zero, "
+        "apo_down, bco_pair, nca_pair, exo_pair, sppo_hard, sft.",
+        check=lambda v: bool(v) and all(0 < weight < math.inf for weight in v.values()),
+        expected="at least one loss, each with a weight above 0, such as {sigmoid: 0.8, sft: 0.2}",
+    )
+    ref_path: str = option("", "Reference model; empty means the initial weights of model.path.")
+    beta: float = positive(0.1, "Strength of the KL constraint: factor of the log-ratio in rewards and losses.")
+    label_smoothing: float = option(
+        0.0,
+        "Assumed share of pairs whose order is wrong, read by cdpo, robust and exo_pair.",
+        check=lambda v: 0 <= v < 0.5,
+        expected="a number of at least 0, below 0.5",
+    )
+
+
+@dataclass(kw_only=True)
+class RmConfig(Section):
+    center_rewards_coefficient: float = non_negative(
+        0.0, "Weight of the squared sum of a pair's scores, which keeps the mean score near 0; 0.01 is common."
+    )
