@@ -102,3 +102,32 @@ def test_a_group_that_does_not_fit_into_a_pass_is_cut_and_a_longer_row_has_its_o
     responses = rows.ragged("response_ids")
     for batch in passes:
         assert batch.inputs.targets.tolist() == responses.take(batch.rows).values.tolist()
+
+
+@pytest.mark.parametrize("remove_padding", [True, False])
+@pytest.mark.parametrize("balance_by", ["tokens", "attention"])
+def test_both_rows_of_a_pair_run_in_one_pass(balance_by: str, remove_padding: bool) -> None:
+    rows = grouped(20, 2, prompt=50, longest=20)
+    numbers = np.unique(
+        [row.tobytes() for row in np.asarray(rows.ragged("prompt_ids").to_padded())], return_inverse=True
+    )[1]
+    table = DataProto({**rows.columns, "pair": numbers})
+    counts = {}
+    for share_prompts in (True, False):
+        for max_tokens in (400, 30):  # 30: no pair fits, and each has its own pass
+            plan = MicroBatchPlan(
+                table,
+                max_tokens=max_tokens,
+                remove_padding=remove_padding,
+                share_prompts=share_prompts,
+                balance_by=balance_by,
+                device=torch.device("cpu"),
+            )
+            passes = list(plan.passes(plan.num_micro_batches))
+            counts[share_prompts, max_tokens] = len(passes)
+            assert sorted(np.concatenate([batch.rows for batch in passes])) == list(range(len(rows)))
+            for batch in passes:
+                assert (np.unique(numbers[batch.rows], return_counts=True)[1] == 2).all()
+                assert batch.inputs.input_ids.numel() <= 400
+    assert counts[True, 30] == counts[False, 30] == 20
+    assert counts[True, 400] < counts[False, 400] if remove_padding else counts[True, 400] == counts[False, 400]

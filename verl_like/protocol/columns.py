@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+PAIR = "pair"
 Column: TypeAlias = "Ragged | Array | Tensor | list[Any]"
 
 
@@ -53,6 +54,11 @@ COLUMNS: dict[str, ColumnSpec] = {
     "covariance_rank": ColumnSpec(
         "token", "float32", "share of the mini-batch's tokens with a higher covariance", "advantages"
     ),
+    # Of pairs of responses only, of which one is preferred.
+    "pair": ColumnSpec("fixed", "int64", "equal for the two responses of a pair", "pairs"),
+    "is_chosen": ColumnSpec("fixed", "bool", "true for the preferred response", "pairs"),
+    "margin": ColumnSpec("fixed", "float32", "by how much the preferred response should lead", "pairs"),
+    "ref_log_prob": ColumnSpec("fixed", "float32", "nats, of the whole response", "reference"),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
     "features": ColumnSpec("object", "dict", "inputs of the engine in addition to tokens, if any", "prompts"),
 }

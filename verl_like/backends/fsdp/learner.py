@@ -15,13 +15,19 @@ from verl_like.algorithms.types import BatchTotals, MicroBatchLoss
 from verl_like.backends.fsdp.checkpoint import begin_checkpoint, load_checkpoint, save_checkpoint
 from verl_like.backends.fsdp.collectives import summed
 from verl_like.backends.fsdp.engine import FsdpEngine, Model
-from verl_like.backends.fsdp.micro_batches import agree, aligned_columns, learned_counts, padded_columns
+from verl_like.backends.fsdp.micro_batches import (
+    agree,
+    aligned_columns,
+    learned_counts,
+    padded_columns,
+    row_columns,
+    taken_columns,
+)
 from verl_like.backends.fsdp.offload import HostCopies
 from verl_like.backends.fsdp.optim import build_optimizer, build_schedule, clip_grad_norm
 from verl_like.backends.fsdp.sequence_parallel import shared_rows
 from verl_like.backends.fsdp.state_copies import StateCopies
 from verl_like.config.schema import OptimConfig
-from verl_like.ops.device_copies import on_device
 from verl_like.protocol import DataProto
 
 log = logging.getLogger(__name__)
@@ -65,7 +71,7 @@ class FsdpLearner:
             num_sequences=ranks.num_sequences,
             max_response_tokens=self._max_response_tokens,
         )
-        columns = aligned_columns(rows) if len(rows) else {}
+        columns, of_rows = (aligned_columns(rows), row_columns(rows)) if len(rows) else ({}, {})
         metrics: dict[str, Tensor] = {}
         # If no row moves the weights there is one empty pass: the optimiser still gets gradients, which are zero.
         num_passes = max(ranks.num_micro_batches if engine.layout.is_sharded else plan.num_micro_batches, 1)
@@ -77,8 +83,7 @@ class FsdpLearner:
                 (torch.stack([output.sum() for output in outputs.values()]).sum() * 0.0).backward()
                 continue
             of_pass = padded_columns(columns, batch.rows, device=device)
-            if "episode_tokens" in rows.columns:
-                of_pass["episode_tokens"] = on_device(np.asarray(rows["episode_tokens"])[batch.rows], device)
+            of_pass |= taken_columns(of_rows, batch.rows, device=device)
             share = loss(outputs, of_pass, totals)
             share.loss.backward()
             for name, value in share.metrics.items():

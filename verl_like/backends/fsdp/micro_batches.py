@@ -18,7 +18,7 @@ from verl_like.ops.matmul import mkl_is_slow
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
 from verl_like.ops.ulysses import SequenceRanks
-from verl_like.protocol import EPISODE_ROW, DataProto, Ragged
+from verl_like.protocol import EPISODE_ROW, PAIR, DataProto, Ragged
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import Ledger, waiting
 
@@ -29,6 +29,7 @@ CPU_STATES = 2**19  # tokens times dimensions
 GPU_TOKENS, GPU_TOKENS_FORWARD = 16_384, 32_768
 # Each row that shares a prompt reads its own copy of the prompt's keys, which attention keeps for its backward pass.
 MAX_KEYS_PER_TOKEN = 8
+NUMERIC = "fbiu"  # kinds of dtypes
 
 
 def resolve_max_tokens(requested: str, device: torch.device, *, hidden_size: int, learns: bool) -> int:
@@ -65,7 +66,8 @@ class MicroBatchPlan:
     """How this rank runs its rows.
 
     Rows without a response are left out, because they have nothing to compute. Rows that share their prompt go into one
-    pass if they fit.
+    pass if they fit. With a column ``pair`` there are two rows for each of its numbers, all with a response, and both
+    go into one pass even if they do not fit.
 
     Args:
         rows: this rank's rows; an empty table may lack columns.
@@ -94,16 +96,21 @@ class MicroBatchPlan:
         lengths = input_lengths(self._prompts, self._responses)
         answered = np.flatnonzero(self._responses.lengths > 0)
         self._same_prompt = same_rows(self._prompts) if share_prompts and remove_padding else None
-        numbers = np.arange(len(lengths)) if self._same_prompt is None else self._same_prompt
-        units = sharing_units(lengths, self._prompts.lengths, numbers, answered, max_tokens=max_tokens)
-        tokens = _of_units(units, lengths, self._prompts.lengths)
+        if PAIR in rows.columns:
+            units = pairs(np.asarray(rows[PAIR]))
+        else:
+            numbers = np.arange(len(lengths)) if self._same_prompt is None else self._same_prompt
+            units = sharing_units(lengths, self._prompts.lengths, numbers, answered, max_tokens=max_tokens)
+        shares = self._same_prompt is not None
+        tokens = _of_units(units, lengths, self._prompts.lengths if shares else np.zeros_like(lengths))
         costs = tokens
         if not remove_padding:
-            costs = tokens = np.full(len(units), lengths[answered].max(initial=0))
+            costs = tokens = np.array([len(unit) for unit in units], np.int64) * lengths[answered].max(initial=0)
         if balance_by == "attention":
             costs = attention_costs(tokens)
             if remove_padding:
-                costs = _of_units(units, attention_costs(lengths), attention_costs(self._prompts.lengths))
+                prompts = attention_costs(self._prompts.lengths)
+                costs = _of_units(units, attention_costs(lengths), prompts if shares else np.zeros_like(prompts))
         parts = micro_batches(tokens, max_tokens, count=0, costs=costs)
         self._parts = [self._in_order(np.concatenate([units[unit] for unit in part]), lengths) for part in parts]
 
@@ -180,6 +187,13 @@ def same_rows(column: Ragged) -> NDArray[np.int64]:
     numbers: dict[bytes, int] = {}
     rows = np.split(column.values, column.offsets[1:-1]) if len(column) else []
     return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], np.int64)
+
+
+def pairs(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the indices of the two rows of each pair, ``numbers`` [B] are equal in a pair."""
+    of_pairs = np.argsort(numbers, kind="stable").reshape(-1, 2)
+    assert np.array_equal(numbers[of_pairs[:, 0]], numbers[of_pairs[:, 1]]), "a pair is not complete"
+    return list(of_pairs)
 
 
 def sharing_units(
@@ -269,10 +283,29 @@ def aligned_columns(rows: DataProto) -> dict[str, Ragged]:
     }
 
 
+def row_columns(rows: DataProto) -> dict[str, NDArray[Any]]:
+    """Return the numeric columns with one entry per row."""
+    return {
+        name: column
+        for name, column in rows.columns.items()
+        if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in NUMERIC
+    }
+
+
 def padded_columns(columns: dict[str, Ragged], rows: NDArray[np.int64], *, device: torch.device) -> dict[str, Tensor]:
     """Return [b, T] of these rows: floats as float32, masks as bool, integers as int64."""
     padded = {}
     for name, column in columns.items():
-        kind = {"f": np.float32, "b": np.bool_}.get(column.dtype.kind, np.int64)
-        padded[name] = on_device(column.take(rows).to_padded().astype(kind, copy=False), device)
+        padded[name] = on_device(column.take(rows).to_padded().astype(_kind(column.dtype), copy=False), device)
     return padded
+
+
+def taken_columns(
+    columns: dict[str, NDArray[Any]], rows: NDArray[np.int64], *, device: torch.device
+) -> dict[str, Tensor]:
+    """Return [b] of these rows, in the dtypes of :func:`padded_columns`."""
+    return {name: on_device(of[rows].astype(_kind(of.dtype), copy=False), device) for name, of in columns.items()}
+
+
+def _kind(dtype: np.dtype[Any]) -> type[np.generic]:
+    return {"f": np.float32, "b": np.bool_}.get(dtype.kind, np.int64)
