@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from verl_like.arguments import parsed
+from verl_like.arguments import ON_ROWS, parsed
 from verl_like.call_threads import CallThreads, RayThreads
 from verl_like.context import current
 from verl_like.controller.errors import Announcer, Interrupt, Interrupted, OutOfGrace, RayLost, RunError, StageTimeout
@@ -143,7 +143,7 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
 
 
 def _is_dry(arguments: argparse.Namespace) -> bool:
-    return arguments.command in ("train", "sft") and bool(arguments.dry_run)
+    return arguments.command in ("train", *ON_ROWS) and bool(arguments.dry_run)
 
 
 def _dry_run(command: str, composed: Composed, held: list[str]) -> int:
@@ -223,7 +223,7 @@ def _started(command: str, composed: Composed, *, is_program: bool, row: int = 0
 
 
 def _is_training(command: str, config: Config) -> bool:
-    return command == "sft" or (command == "train" and not config.trainer.val_only)
+    return command in ON_ROWS or (command == "train" and not config.trainer.val_only)
 
 
 def _job(command: str, composed: Composed, row: int) -> str:
@@ -244,12 +244,12 @@ def _job(command: str, composed: Composed, row: int) -> str:
             return f"{finished}\n{outputs_of(folder)}"
     if is_training and COUNT_VARIABLE not in os.environ:  # a restart has already shown it
         current(Startup).say(render_changed(composed))
-    generates = command != "sft"
+    generates = command not in ON_ROWS
     check_machine(config, generates=generates, warns=False)  # the job warns
     with current(Launcher).launching(config, generates=generates):
         current(Startup).now("loading transformers")
         with importing():
-            from verl_like.training import jobs, policy_jobs
+            from verl_like.training import jobs, policy_jobs, row_jobs
 
         if command == "play":
             from verl_like.training.play import play_by_model
@@ -262,8 +262,8 @@ def _job(command: str, composed: Composed, row: int) -> str:
             found = [f"{name} {value:.4f}" for name, value in policy_jobs.evaluate(config).items()]
             found.append(f"policy      {shown(policy) if policy is not None else config.model.path}")
             return "\n".join([*found, f"responses   {shown(folder.eval)}"])
-        if command == "sft":
-            jobs.sft(config, composed.yaml())
+        if command in ON_ROWS:
+            row_jobs.train_on_rows(config, composed.yaml(), job=command)
         else:
             prompts = jobs.train(config, composed.yaml()).prompts
             if prompts.drawn:

@@ -3,7 +3,8 @@
 The problems are all sums ``a+b=`` with 0 <= a, b < 50. Validation takes 250 of the 2,500 ordered pairs; a pair and its
 mirror image are always in the same split, so swapping a training problem gives no validation answer. The supervised
 rows hold only training problems, and most of their answers are slightly wrong: the resulting policy gives the correct
-answer only sometimes, and reinforcement learning then improves it.
+answer only sometimes, and reinforcement learning then improves it. Preferences are between the correct answer and one
+that is slightly wrong.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ Pair = tuple[int, int]
 LIMIT = 50  # addends are below this
 NUM_VALIDATION_PAIRS = 250
 SFT_PASSES = 32  # rows per training pair, answers drawn anew each time
+PREFERENCE_PASSES = 4
 WRONG_FRAC = 0.6  # of the supervised answers
 NEAR_MISSES = (-10, -2, -1, 1, 2, 10)  # errors of the wrong answers
 
@@ -61,10 +63,31 @@ def sft_rows(pairs: list[Pair], seed: int) -> dict[str, list[str]]:
     return {"prompt": prompts.tolist(), "answer": [str(answer) for answer in answers[order]]}
 
 
+def preference_rows(pairs: list[Pair], seed: int) -> dict[str, list[str]]:
+    """Return ``PREFERENCE_PASSES`` rows per pair, shuffled: the correct answer and a near miss that is not negative."""
+    rng = np.random.default_rng([seed, 2])
+    sums = np.repeat([a + b for a, b in pairs], PREFERENCE_PASSES)
+    misses = rng.choice(NEAR_MISSES, size=len(sums))
+    wrong = np.where(sums + misses < 0, sums - misses, sums + misses)
+    order = rng.permutation(len(sums))
+    prompts = np.repeat([f"{a}+{b}=" for a, b in pairs], PREFERENCE_PASSES)[order]
+    return {
+        "prompt": prompts.tolist(),
+        "chosen": [str(answer) for answer in sums[order]],
+        "rejected": [str(answer) for answer in wrong[order]],
+    }
+
+
 def write_all(out: Path, seed: int) -> dict[str, int]:
-    """Write train.parquet, val.parquet and sft.parquet below ``out``; return the number of rows of each."""
+    """Write the tables below ``out``, each to NAME.parquet; return the number of rows of each."""
     train, validation = split_pairs(seed)
-    tables = {"train": problem_rows(train), "val": problem_rows(validation), "sft": sft_rows(train, seed)}
+    tables = {
+        "train": problem_rows(train),
+        "val": problem_rows(validation),
+        "sft": sft_rows(train, seed),
+        "pairs": preference_rows(train, seed),
+        "val_pairs": preference_rows(validation, seed),
+    }
     out.mkdir(parents=True, exist_ok=True)
     for name, columns in tables.items():
         pq.write_table(pa.table(columns), out / f"{name}.parquet")
@@ -73,7 +96,7 @@ def write_all(out: Path, seed: int) -> dict[str, int]:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Make the arithmetic problems.")
-    parser.add_argument("--out", type=Path, required=True, help="folder for train.parquet, val.parquet and sft.parquet")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the files")
     parser.add_argument("--seed", type=int, default=0, help="seed of the split and of the supervised answers")
     args = parser.parse_args(argv)
     rows = write_all(args.out, args.seed)

@@ -34,7 +34,7 @@ from tests._documented import RECIPE, Command, commands, files
 from tests.e2e._command_process import CommandProcess, status_of
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import ROOT, SHARED_DATA
-from verl_like.arguments import parsed
+from verl_like.arguments import ON_ROWS, parsed
 from verl_like.checks.rules import check
 from verl_like.cli import main
 from verl_like.config.compose import compose
@@ -152,6 +152,7 @@ NOT_RUN = {
         "verl-like COMMAND RECIPE.yaml key=value ...",
         "python -m benchmarks.NAME",
         "verl-like sft",
+        "verl-like dpo",
         "verl-like plan",
         "verl-like play",
         "verl-like play RECIPE",
@@ -345,7 +346,7 @@ def run_without_workers(text: str, checkout: Path) -> None:
 def before_workers(words: list[str]) -> list[str]:
     """Return the words of a command of ours which does as much of it as needs no workers."""
     command, *rest = words
-    if command in ("train", "sft"):
+    if command in ("train", *ON_ROWS):
         return words if {"--help", "--dry-run"} & set(rest) else [*words, "--dry-run"]
     if command in ("eval", "generate"):  # the checks of both are those of a run that only validates
         return ["train", "--dry-run", *rest, "trainer.val_only=true"]

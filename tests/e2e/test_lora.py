@@ -17,6 +17,7 @@ from tests.e2e.conftest import ROOT, Run, train
 from verl_like.cli import main
 from verl_like.config.compose import compose
 from verl_like.training import jobs as run
+from verl_like.training.row_jobs import train_on_rows
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -99,7 +100,7 @@ def test_rank_eight_learns_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixt
     write_all(tmp_path / "data", 0)
     write_model(tmp_path / "init", 0)
     sft = compose(str(RECIPE / "sft.yaml"), [f"trainer.output_dir={tmp_path}", *paths(tmp_path, model="init")])
-    run.sft(sft.config, sft.yaml())
+    train_on_rows(sft.config, sft.yaml(), job="sft")
     learning = compose(
         str(RECIPE / "grpo.yaml"),
         [

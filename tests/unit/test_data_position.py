@@ -15,7 +15,7 @@ from recipes.arithmetic.model import character_tokenizer
 from verl_like.config.schema import Config, DataConfig
 from verl_like.data.custom_sampler import SamplerError
 from verl_like.data.files import read_rows
-from verl_like.data.loader import PromptLoader, refuse_other_rows, sft_identity
+from verl_like.data.loader import PromptLoader, refuse_other_rows, rows_identity
 from verl_like.data.prompts import PromptDataset
 from verl_like.reward.scorer_messages import Sample
 from verl_like.runs.folder import RunFolder
@@ -24,7 +24,7 @@ from verl_like.telemetry.trackers import Trackers
 from verl_like.training import stages, tasks
 from verl_like.training.loop import Trainer, TrainingLoop
 from verl_like.training.ppo import PPOTrainer
-from verl_like.training.sft import SftTrainer
+from verl_like.training.row_trainer import RowTrainer
 
 SAMPLERS = """
 def one_epoch(prompts, seed, epoch):
@@ -150,7 +150,7 @@ def test_a_reward_is_tried_on_sources_of_files_with_one_name(tmp_path: Path, mon
 
 
 def identity(path: str, data: DataConfig) -> dict[str, Any]:
-    return sft_identity(read_rows([path]), data, num_kept=4, seed=1)
+    return rows_identity(read_rows([path]), data, columns=("prompt", "answer"), num_kept=4, seed=1)
 
 
 def test_supervised_training_knows_the_rows_that_it_has_seen(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_supervised_training_knows_the_rows_that_it_has_seen(tmp_path: Path) -> 
         )
 
 
-class _SftTrainer(SftTrainer):
+class _RowTrainer(RowTrainer):
     """What a continuation looks at before it loads anything."""
 
     def __init__(self, now: dict[str, Any]) -> None:
@@ -177,4 +177,4 @@ def test_supervised_training_is_not_continued_on_other_rows(tmp_path: Path) -> N
     with pytest.raises(
         ValueError, match=r"\{'rows': \('seen', 'others'\)\}.*start a new run with trainer\.resume=never"
     ):
-        _SftTrainer({"rows": "others"}).load(state, tmp_path)
+        _RowTrainer({"rows": "others"}).load(state, tmp_path)

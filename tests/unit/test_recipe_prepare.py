@@ -23,8 +23,9 @@ from recipes.reward_model import prepare as ultrafeedback
 from tests.unit._published_rows import write_published
 from verl_like.config.schema import DataConfig
 from verl_like.data import reasoning_gym
+from verl_like.data.answers import sft_rows
 from verl_like.data.files import read_rows
-from verl_like.data.prompts import PromptDataset, sft_rows
+from verl_like.data.prompts import PromptDataset
 from verl_like.data.templates import load_tokenizer
 from verl_like.reward.resolve import resolve
 

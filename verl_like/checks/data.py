@@ -102,7 +102,8 @@ def first_rows_have_their_columns(config: Config) -> Iterator[str]:
     for file in there:
         try:
             row = first_row(file)
-            if row is not None:
+            # Another check reads pairs of responses, which may lack both columns.
+            if row is not None and not {"chosen", "rejected"} <= row.values.keys():
                 row.value(data.prompt_key, "data.prompt_key")
                 ground_truth(row, data, is_needed=config.needs_ground_truth)
         except ValueError as error:

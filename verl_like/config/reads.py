@@ -77,35 +77,41 @@ _EVAL = (
     "trainer.num_samples_to_save",
     "cluster",
 )
+_ON_ROWS = (
+    *_ROWS,
+    "data.train_files",
+    "data.train_weights",
+    "data.train_max_samples",
+    "data.train_batch_size",
+    "data.val_files",
+    "data.val_max_samples",
+    "data.shuffle",
+    "model",
+    "actor.max_tokens_per_micro_batch",
+    "actor.mini_batch_size",
+    "actor.sequence_parallel_size",
+    "actor.use_torch_compile",
+    "actor.compile_layers",
+    "actor.log_prob_chunk_mib",
+    "actor.optim",
+    "actor.fsdp",
+    *_FOLDER,
+    "trainer.total_epochs",
+    "trainer.total_training_steps",
+    "trainer.save_freq",
+    "trainer.test_freq",
+    "trainer.val_before_train",
+    "trainer.max_checkpoints",
+    "trainer.async_save",
+    "trainer.loggers",
+    "trainer.project_name",
+    "trainer.max_restarts",
+    "cluster",
+)
 # Command -> sections and options that it reads; a command that is missing here reads all.
 READ: dict[str, tuple[str, ...]] = {
-    "sft": (
-        *_ROWS,
-        "data.train_files",
-        "data.train_weights",
-        "data.train_max_samples",
-        "data.train_batch_size",
-        "data.shuffle",
-        "model",
-        "actor.max_tokens_per_micro_batch",
-        "actor.mini_batch_size",
-        "actor.sequence_parallel_size",
-        "actor.use_torch_compile",
-        "actor.compile_layers",
-        "actor.log_prob_chunk_mib",
-        "actor.optim",
-        "actor.fsdp",
-        *_FOLDER,
-        "trainer.total_epochs",
-        "trainer.total_training_steps",
-        "trainer.save_freq",
-        "trainer.max_checkpoints",
-        "trainer.async_save",
-        "trainer.loggers",
-        "trainer.project_name",
-        "trainer.max_restarts",
-        "cluster",
-    ),
+    "sft": _ON_ROWS,
+    "dpo": (*(name for name in _ON_ROWS if name != "data.answer_key"), "dpo", "trainer.reference_cache"),
     "eval": _EVAL,
     "generate": _EVAL,
     "play": (*_EVAL, "data.train_files"),
@@ -123,7 +129,7 @@ def without_effect(command: str, words: Iterable[str]) -> Iterator[str]:
     for word in words:
         name = word.partition("=")[0].lstrip("+~").replace("/", ".").partition("@")[0]
         if "=" in word and not reads(command, name):
-            instead = _VALIDATES.get(name) if command != "sft" else None
+            instead = _VALIDATES.get(name) if command in ("eval", "generate", "play") else None
             yield f"{name} (it reads {instead})" if instead else name
 
 

@@ -105,16 +105,19 @@ def epoch_identity(data: DataConfig, *, num_rows: int, digest: str, seed: int) -
     }
 
 
-def sft_identity(rows: Sequence[Row], data: DataConfig, *, num_kept: int, seed: int) -> dict[str, Any]:
-    """Return the identity of the data to which a position of supervised training refers.
+def rows_identity(
+    rows: Sequence[Row], data: DataConfig, *, columns: Sequence[str], num_kept: int, seed: int
+) -> dict[str, Any]:
+    """Return the identity of the data to which a position of training on given rows refers.
 
     Args:
         rows: as they were read.
+        columns: by which they are told apart; a row may lack some.
         num_kept: number of these that are trained on.
     """
     digest = hashlib.sha256()
     for row in rows:
-        digest.update(repr((row.uid, row.values[data.prompt_key], row.values[data.answer_key])).encode())
+        digest.update(repr((row.uid, *(row.values[name] for name in columns if name in row.values))).encode())
     return epoch_identity(data, num_rows=num_kept, digest=digest.hexdigest()[:16], seed=seed)
 
 

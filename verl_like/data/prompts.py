@@ -1,4 +1,4 @@
-"""Prompts: dataset rows as token ids, and the tables that the trainers read."""
+"""Prompts: dataset rows as token ids, and the table from which a rollout starts."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class PromptDataset(Sequence[Prompt]):
         *,
         needs_ground_truth: bool = True,
     ) -> None:
-        texts, ids = _tokenised_prompts(rows, data, tokenizer)
-        kept = _kept(rows, ids, data)
+        texts, ids = tokenised_prompts(rows, data, tokenizer)
+        kept = kept_rows(rows, ids, data)
         _warn_of_tools([rows[i] for i in kept])
         self.file_numbers = [rows[i].file_number for i in kept]  # for each prompt, the position of its file
         self._prompts = [
@@ -138,45 +138,10 @@ def reward_inputs(prompt: Prompt) -> dict[str, Any]:
     }
 
 
-def sft_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[DataProto, list[int]]:
-    """Return rows for supervised training.
-
-    The response is the text in ``data.answer_key``, tokenised separately as a rollout would write it, plus the end
-    token. Prompts are treated as in :class:`PromptDataset`. An answer that is too long is dropped if
-    ``data.overlong_prompts`` is ``drop``, and an error otherwise: a truncated answer would teach the model not to stop.
-
-    Returns:
-        ``prompt_ids``, ``response_ids`` (int32) and ``response_mask`` (bool, all true), one row each; and the position
-        of each row's file.
-    """
-    if tokenizer.eos_token_id is None:
-        raise ValueError(
-            f"tokenizer {tokenizer.name_or_path} has no end token (eos_token), which supervised answers end with. "
-            f"Set one in its tokenizer_config.json."
-        )
-    _, prompt_ids = _tokenised_prompts(rows, data, tokenizer)
-    answers = [_answer_text(row, data) for row in rows]
-    response_ids = [[*ids, tokenizer.eos_token_id] for ids in _token_ids(answers, tokenizer, add_special_tokens=False)]
-    kept = [i for i in _kept(rows, prompt_ids, data) if _answer_fits(rows[i], len(response_ids[i]), data)]
-    if not kept:
-        raise ValueError(
-            f"every answer of {list(dict.fromkeys(row.file for row in rows))} is longer than "
-            f"data.max_response_length={data.max_response_length} and was dropped. Raise it."
-        )
-    responses = Ragged.from_rows([response_ids[i] for i in kept], "int32")
-    table = DataProto(
-        {
-            "prompt_ids": Ragged.from_rows([prompt_ids[i][-data.max_prompt_length :] for i in kept], "int32"),
-            "response_ids": responses,
-            "response_mask": Ragged(np.ones(len(responses.values), dtype=bool), responses.offsets),
-        }
-    )
-    return table, [rows[i].file_number for i in kept]
-
-
-def _tokenised_prompts(
+def tokenised_prompts(
     rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[list[str], list[list[int]]]:
+    """Return text and token ids of each row's prompt, before any truncation."""
     renderer = Renderer(data, tokenizer)
     texts = []
     for row in rows:
@@ -191,9 +156,9 @@ def _tokenised_prompts(
             text = renderer.text(prompt)
         except ValueError as error:
             raise ValueError(f"{row.location}: {error}") from error
-        _refuse_halves(text, f"{row.location} has a prompt")
+        refuse_halves(text, f"{row.location} has a prompt")
         texts.append(text)
-    ids = _token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
+    ids = token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
     empty = next((row for row, row_ids in zip(rows, ids, strict=True) if not row_ids), None)
     if empty is not None:
         raise ValueError(
@@ -203,7 +168,7 @@ def _tokenised_prompts(
     return texts, ids
 
 
-def _refuse_halves(text: str, what: str) -> None:
+def refuse_halves(text: str, what: str) -> None:
     """Raise ValueError for half a surrogate pair, such as ends a truncated JSON string: no tokenizer accepts it."""
     try:
         text.encode("utf-8")
@@ -246,9 +211,7 @@ def _warn_of_tools(rows: Sequence[Row]) -> None:
         )
 
 
-def _token_ids(
-    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool
-) -> list[list[int]]:
+def token_ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool) -> list[list[int]]:
     """Return token ids of each text; a text that occurs often (answers, repeated problems) is tokenised once."""
     texts = list(texts)
     unique = list(dict.fromkeys(texts))
@@ -258,7 +221,7 @@ def _token_ids(
     return [by_text[text] for text in texts]
 
 
-def _kept(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> list[int]:
+def kept_rows(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> list[int]:
     """Return indices of the rows to keep, by ``data.overlong_prompts``."""
     limit = data.max_prompt_length
     overlong = [i for i, row_ids in enumerate(ids) if len(row_ids) > limit]
@@ -291,33 +254,6 @@ def _kept(rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig) -> li
     )
     dropped = set(overlong)
     return [i for i in range(len(rows)) if i not in dropped]
-
-
-def _answer_text(row: Row, data: DataConfig) -> str:
-    answer = row.value(data.answer_key, "data.answer_key")
-    if answer is None:
-        raise ValueError(
-            f"{row.location} has no answer: {data.answer_key!r} is null there. Fill it, or remove the row; "
-            f"data.answer_key names another column."
-        )
-    if not isinstance(answer, str):
-        found = f"{type(answer).__name__} {str(answer)[:80]!r}"
-        raise ValueError(
-            f"{row.location} has {found} in {data.answer_key!r}; supervised training needs a string there."
-        )
-    _refuse_halves(answer, f"{row.location} has an answer")
-    return answer
-
-
-def _answer_fits(row: Row, num_tokens: int, data: DataConfig) -> bool:
-    if num_tokens <= data.max_response_length:
-        return True
-    if data.overlong_prompts != "drop":
-        raise ValueError(
-            f"{row.location} has an answer of {num_tokens} tokens, end token included, but data.max_response_length is "
-            f"{data.max_response_length}. Raise it, or set data.overlong_prompts=drop."
-        )
-    return False
 
 
 def _data_source(row: Row, data: DataConfig) -> str:

@@ -1,22 +1,23 @@
-"""``--dry-run`` of train and sft: all checks that a run makes before it starts its workers."""
+"""``--dry-run`` of the training commands: all checks that a run makes before it starts its workers."""
 
 from __future__ import annotations
 
 from verl_like.config.schema import Config
 from verl_like.plan.check import check_memory
-from verl_like.training.tasks import check_reward, sft_task_of, task_of
+from verl_like.training.row_jobs import ROW_JOBS
+from verl_like.training.tasks import check_reward, task_of
 
 
 def dry_run(config: Config, *, command: str) -> str:
     """Return the findings, one per line.
 
     Args:
-        command: "train" or "sft".
+        command: "train", or one that trains on given rows.
 
     Raises:
         ValueError: a check that would refuse the run.
     """
-    return _sft(config) if command == "sft" else _train(config)
+    return _train(config) if command == "train" else _rows(config, command)
 
 
 def _train(config: Config) -> str:
@@ -36,11 +37,13 @@ def _train(config: Config) -> str:
     )
 
 
-def _sft(config: Config) -> str:
-    task = sft_task_of(config)
+def _rows(config: Config, command: str) -> str:
+    task = ROW_JOBS[command].task_of(config)
+    noun, num_items = ("pairs" if task.rows_per_item == 2 else "rows"), len(task.rows) // task.rows_per_item
+    held_out = f", {len(task.val_rows) // task.rows_per_item} to validate on" if task.val_rows is not None else ""
     longest = {name: int(task.rows.ragged(name).lengths.max()) for name in ("prompt_ids", "response_ids")}
     return (
-        f"rows        {len(task.rows)} to train on; the longest prompt has {longest['prompt_ids']} tokens, the longest "
-        f"answer {longest['response_ids']}\n"
-        f"steps       {task.steps} of {config.data.train_batch_size} rows each"
+        f"{noun:<12}{num_items} to train on{held_out}; the longest prompt has {longest['prompt_ids']} tokens, "
+        f"the longest answer {longest['response_ids']}\n"
+        f"steps       {task.steps} of {config.data.train_batch_size} {noun} each"
     )

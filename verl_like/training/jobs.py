@@ -1,4 +1,4 @@
-"""The jobs that train: train and sft. Each builds its workers and ends all of them."""
+"""The job that trains by reinforcement: it builds its workers and ends all of them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,22 @@ from dataclasses import asdict
 
 from verl_like.algorithms.roles import needs
 from verl_like.config.schema import Config
-from verl_like.context import current
 from verl_like.plan.check import check_memory
-from verl_like.plan.job_choices import for_supervised_training
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
-from verl_like.runs.launch import Launcher
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.restarts import with_restarts
 from verl_like.runs.status import finished_step, nothing_to_do, start_of
 from verl_like.runs.upload import uploaded
 from verl_like.telemetry.loggers import trackers
-from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.report import Summary, write_curves, write_summary
 from verl_like.telemetry.versions import git_commit, versions
-from verl_like.training.build import build_workers, stack
+from verl_like.training.build import stack
 from verl_like.training.policy_jobs import write_model
 from verl_like.training.progress import Progress
 from verl_like.training.rollout_trainer import RolloutTrainer, rollout_loop
 from verl_like.training.schedules import SCHEDULES
-from verl_like.training.sft import sft_loop
-from verl_like.training.tasks import check_reward, learner_updates, prompt_loader, sft_task_of, task_of
-from verl_like.workers.groups import ActorGroup
+from verl_like.training.tasks import check_reward, learner_updates, prompt_loader, task_of
 
 log = logging.getLogger(__name__)
 
@@ -83,40 +77,6 @@ def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] | N
             progress = with_restarts(config, start)
         report(config, folder, progress, steps=steps)
     return progress
-
-
-def sft(config: Config, config_yaml: str) -> int:
-    """Train on prompts and answers (``verl-like sft``), write ``<run>/model`` and return the last step.
-
-    An interrupted run leaves a checkpoint, and its model is not exported.
-    """
-    task = sft_task_of(config)
-    steps = task.steps
-    folder, newest = start_of(config, config_yaml, job="sft")
-    if (step := finished_step(folder, newest, steps=steps, has_validation=False)) is not None:
-        log.info(nothing_to_do(config, folder, step))
-        folder.repair(config_yaml, job="sft")
-        with uploaded(config, folder):
-            return step
-    config = for_supervised_training(config)
-    with FolderLock(folder.path), uploaded(config, folder):
-        folder.claim(config_yaml, job="sft")
-        Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()
-        with trackers(config, folder.path, total_steps=steps) as tracker:
-
-            def start(config: Config) -> int:
-                with current(RunLogs).kept(folder.logs), current(Launcher).launched(config, generates=False) as hosts:
-                    workers = build_workers(hosts, config, roles=frozenset({"actor"}), actor_updates=steps)
-                    workers.wait_built(timeout_s=config.cluster.start_timeout_s)
-                    ranks = hosts.where.world_size
-                    step = sft_loop(config, task, workers, folder, ranks=ranks, trackers=tracker).run().step
-                    if step >= steps:
-                        write_model(ActorGroup(workers), folder.model)
-                return step
-
-            step = with_restarts(config, start)
-        write_curves(folder.path)
-    return step
 
 
 def report(config: Config, folder: RunFolder, progress: Progress, *, steps: int) -> None:

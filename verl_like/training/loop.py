@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from verl_like.config.schema import Config
 from verl_like.context import current
@@ -36,7 +36,7 @@ class Trainer(ABC):
         progress: state of the run, in which the loop counts steps, seconds, tokens and validations.
     """
 
-    job: ClassVar[str]
+    job: str
     num_val_prompts: int = 0
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,15 @@ from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
 from verl_like.config.problems import refuse
-from verl_like.config.schema import ActorConfig, Config, CriticConfig
+from verl_like.config.schema import ActorConfig, Config, CriticConfig, DataConfig
 from verl_like.context import current
 from verl_like.controller.errors import Interrupt
+from verl_like.data.answers import sft_rows
 from verl_like.data.files import Row
-from verl_like.data.loader import PromptLoader, rehearse, sft_identity
-from verl_like.data.prompts import Prompt, PromptDataset, sft_rows
-from verl_like.data.samplers import EpochSampler, epoch_sampler
+from verl_like.data.loader import PromptLoader, rehearse, rows_identity
+from verl_like.data.pairs import PAIR_COLUMNS, pair_rows
+from verl_like.data.prompts import Prompt, PromptDataset
+from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto
@@ -28,6 +30,7 @@ from verl_like.reward.scorer_messages import RowGroundTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.telemetry.startup import Startup
 from verl_like.training.environment_trial import try_environment
+from verl_like.training.row_trainer import RowTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +67,28 @@ def task_of(config: Config) -> TrainTask:
     return TrainTask(tokenizer, prompts, val_prompts, steps)
 
 
-@dataclass(frozen=True, slots=True)
-class SftTask:
-    """The rows of a supervised run."""
-
-    rows: DataProto
-    sampler: EpochSampler
-    steps: int
-    identity: dict[str, Any]
+ReadRows = Callable[[Sequence[Row], DataConfig, PreTrainedTokenizerBase], tuple[DataProto, list[int]]]
 
 
-def sft_task_of(config: Config) -> SftTask:
-    """Read the rows, after all checks that do not need them.
+def sft_task_of(config: Config) -> RowTask:
+    """Read prompts with answers, after all checks that do not need them.
 
     Raises:
         ValueError: the configuration or data set cannot work.
+    """
+    return _row_task(config, sft_rows, columns=(config.data.prompt_key, config.data.answer_key))
+
+
+def pair_task_of(config: Config) -> RowTask:
+    """Read pairs of responses, as :func:`sft_task_of` reads answers."""
+    return _row_task(config, pair_rows, columns=(config.data.prompt_key, *PAIR_COLUMNS), rows_per_item=2)
+
+
+def _row_task(config: Config, read: ReadRows, *, columns: Sequence[str], rows_per_item: int = 1) -> RowTask:
+    """Read the rows.
+
+    Args:
+        columns: by which rows are told apart.
     """
     check(config)
     if config.data.sampler:
@@ -89,12 +99,18 @@ def sft_task_of(config: Config) -> SftTask:
     check_machine(config, generates=False)
     check_hub_models(config)
     current(Startup).now("reading the data")
-    read = train_rows(config.data, seed=config.trainer.seed)
-    rows, file_numbers = sft_rows(read, config.data, tokenizer_of(config))
-    sampler = epoch_sampler(file_numbers, config.data, seed=config.trainer.seed)
-    steps = config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch
-    identity = sft_identity(read, config.data, num_kept=len(rows), seed=config.trainer.seed)
-    return SftTask(rows, sampler, steps, identity)
+    data, seed, tokenizer = config.data, config.trainer.seed, tokenizer_of(config)
+    given = train_rows(data, seed=seed)
+    rows, file_numbers = read(given, data, tokenizer)
+    sampler = epoch_sampler(file_numbers, data, seed=seed)
+    return RowTask(
+        rows=rows,
+        sampler=sampler,
+        steps=config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch,
+        identity=rows_identity(given, data, columns=columns, num_kept=len(file_numbers), seed=seed),
+        val_rows=read(val_rows(data), data, tokenizer)[0] if config.validates else None,
+        rows_per_item=rows_per_item,
+    )
 
 
 def check_reward(config: Config, prompts: Sequence[Prompt], val_prompts: Sequence[Prompt] = ()) -> None:

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
 from verl_like.algorithms.correction import finish, weight_sums
+from verl_like.algorithms.preference_loss import DpoLoss
 from verl_like.backends.base import Learner, PolicyEngine
 from verl_like.backends.sinks import WeightSink
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import RemoteRows
-from verl_like.protocol import DataProto, Ragged
+from verl_like.protocol import PAIR, DataProto, Ragged
 from verl_like.telemetry.ledger import stage
-from verl_like.workers.messages import SyncReport, UpdateShare, UpdateTerms
+from verl_like.workers.messages import PairShare, SyncReport, UpdateShare, UpdateTerms
+from verl_like.workers.response_log_probs import response_log_probs
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
 from verl_like.workers.updates import shares, summary
 from verl_like.workers.weight_source import WeightSource
@@ -134,6 +136,23 @@ class ActorRole:
         updates = [learner.update(table, SftLoss())]
         self.version += 1
         return summary(updates, prefix="actor/"), None
+
+    @dispatch(Dispatch.SPLIT)
+    def prefer(self, rows: RemoteRows, share: PairShare) -> tuple[dict[str, float], None]:
+        """Make one update on these pairs of responses."""
+        table, learner = rows.fetch([*SEQUENCE, PAIR, "is_chosen"], timeout_s=self._timeout_s), self._learning()
+        table = DataProto({**table.columns, "ref_log_prob": share.ref_log_prob})
+        learner.onload()
+        self._seed()
+        updates = [learner.update(table, DpoLoss(self._setup.config.dpo, chosen_tokens=share.chosen_tokens))]
+        self.version += 1
+        return summary(updates, prefix="actor/"), None
+
+    @dispatch(Dispatch.SPLIT)
+    def response_log_probs(self, rows: RemoteRows, *, without_adapters: bool) -> tuple[NDArray[np.float64], None]:
+        """Return the sum of the log-probs of each row's learnt tokens, [n] nats, at temperature 1."""
+        table = rows.fetch(SEQUENCE, timeout_s=self._timeout_s)
+        return response_log_probs(self.engine, table, without_adapters=without_adapters), None
 
     @dispatch(Dispatch.BROADCAST)
     def sync(self) -> SyncReport:

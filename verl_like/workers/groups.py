@@ -20,7 +20,7 @@ from verl_like.workers.assignment import Assignment, ResponseLengths, assigned_b
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.generator import GeneratorRole
 from verl_like.workers.group_blocks import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
-from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
+from verl_like.workers.messages import AdvantageReport, PairShare, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 
 Partition = Sequence[Array]
@@ -59,6 +59,23 @@ class ActorGroup:
     def supervise(self, batch: RemoteBatch, partition: Partition) -> Reports:
         return self._group.map_rows(ActorRole.supervise, batch, partition)
 
+    def prefer(self, batch: RemoteBatch, partition: Partition) -> Reports:
+        """Make one update on these pairs; the facts ``is_chosen`` and ``ref_log_prob`` are those of each row."""
+        facts = batch.facts
+        chosen_tokens = float(facts["response_tokens"][facts["is_chosen"]].sum())
+        shares = [
+            PairShare(ref_log_prob=facts["ref_log_prob"][rows].astype(np.float32), chosen_tokens=chosen_tokens)
+            for rows in partition
+        ]
+        return self._group.map_rows(ActorRole.prefer, batch, partition, per_rank=shares)
+
+    def response_log_probs(self, batch: RemoteBatch, partition: Partition, *, without_adapters: bool = False) -> Array:
+        """Return the log-prob of each row's response, [B] float64 nats."""
+        found = self._group.map_rows(
+            ActorRole.response_log_probs, batch, partition, without_adapters=without_adapters, interruptible=True
+        )
+        return in_order(found, partition)
+
     def save(self, path: str) -> None:
         self._group.call(ActorRole.save, path)
 
@@ -82,6 +99,12 @@ class ActorGroup:
         self._group.call(ActorRole.export_adapter if adapter else ActorRole.export, path)
 
 
+def in_order(of_ranks: Sequence[Array], partition: Partition) -> Array:
+    """Return the values of each rank's rows in the order of the batch."""
+    values: Array = np.concatenate(of_ranks)
+    return values[np.argsort(np.concatenate(partition))]
+
+
 def episode_columns(batch: RemoteBatch) -> dict[str, Array]:
     """Return the columns by which a loss counts the rows of an episode as one sequence; none without episodes."""
     if EPISODE_ROW not in batch.facts:
@@ -93,6 +116,11 @@ def episode_columns(batch: RemoteBatch) -> dict[str, Array]:
 class RefGroup:
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
+
+    def response_log_probs(self, batch: RemoteBatch, partition: Partition) -> Array:
+        """Return the log-prob of each row's response, [B] float64 nats."""
+        found = self._group.map_rows(RefRole.response_log_probs, batch, partition, interruptible=True)
+        return in_order(found, partition)
 
     def add_log_probs(self, batch: RemoteBatch, partition: Partition) -> None:
         """Attach ``ref_log_probs``."""

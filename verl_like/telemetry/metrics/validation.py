@@ -1,4 +1,4 @@
-"""Metrics of validation and supervised training."""
+"""Metrics of validation and of training on given rows."""
 
 from __future__ import annotations
 
@@ -42,4 +42,14 @@ VALIDATION: tuple[Metric, ...] = (
         "validation",
     ),
     Metric("sft/loss", "nats", "Mean negative log-prob of the target tokens.", "sft"),
+    Metric("dpo/loss", "", "Mean of the weighted losses dpo.losses over the pairs.", "dpo"),
+    Metric("dpo/accuracy", "fraction", "Pairs whose chosen response has the higher reward.", "dpo"),
+    Metric("dpo/reward_chosen", "nats", "dpo.beta times the log-ratio to the reference, of chosen responses.", "dpo"),
+    Metric("dpo/reward_rejected", "nats", "The same of rejected responses.", "dpo"),
+    Metric("dpo/log_prob_chosen", "nats", "Mean log-prob of whole chosen responses.", "dpo"),
+    Metric("dpo/log_prob_rejected", "nats", "The same of rejected responses.", "dpo"),
+    Metric("val/loss", "", "The loss on held-out rows or pairs.", "sft, dpo"),
+    Metric("val/log_prob_mean", "nats", "Mean log-prob of the answers' tokens of held-out rows.", "sft"),
+    Metric("val/accuracy", "fraction", "Held-out pairs whose chosen response has the higher reward.", "dpo"),
+    Metric("val/reward_margin", "nats", "dpo.beta times the mean difference of both log-ratios, held out.", "dpo"),
 )

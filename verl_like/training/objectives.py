@@ -1,0 +1,108 @@
+"""What the jobs learn from given rows: answers, or preferences between two responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from verl_like.algorithms.pair_losses import PairInputs, pair_losses
+from verl_like.config.schema import DpoConfig
+from verl_like.context import current
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.ops.partition import partition
+from verl_like.protocol import Array, DataProto
+from verl_like.runs.saving import Savable
+from verl_like.telemetry.ledger import stage
+from verl_like.telemetry.startup import Startup
+from verl_like.training.reference import ReferenceCache
+from verl_like.training.row_trainer import Reports
+from verl_like.training.step_metrics import Metrics
+from verl_like.workers.groups import ActorGroup
+
+Reference = Callable[[RemoteBatch, Sequence[Array]], Array]
+
+
+class _Actors:
+    """The part that both have in common: the learner is the policy."""
+
+    def __init__(self, actor: ActorGroup) -> None:
+        self._actor = actor
+
+    @property
+    def learners(self) -> Mapping[str, Savable]:
+        return {"actor": self._actor}
+
+    def load(self, path: Path, version: int) -> None:
+        self._actor.load(str(path / "actor"), version)
+
+
+class AnswerObjective(_Actors):
+    """The mean negative log-prob of the answers' tokens (``verl-like sft``)."""
+
+    job, val_metric = "sft", "val/log_prob_mean"
+
+    def prepare(self, rows: DataProto, batch: RemoteBatch) -> None:
+        """Do nothing."""
+
+    def update(self, batch: RemoteBatch, parts: Sequence[Array]) -> Reports:
+        return self._actor.supervise(batch, parts)
+
+    def validate(self, batch: RemoteBatch, parts: Sequence[Array]) -> Metrics:
+        mean = float(self._actor.response_log_probs(batch, parts).sum() / batch.facts["response_tokens"].sum())
+        return {"val/loss": -mean, "val/log_prob_mean": mean}
+
+
+class PreferenceObjective(_Actors):
+    """The losses of pairs of responses, ``dpo.losses`` (``verl-like dpo``).
+
+    Args:
+        reference: returns the reference's log-probs of a batch's responses, [B] nats.
+        cache: those that are on disk.
+        ranks: number of ranks of the reference.
+    """
+
+    job, val_metric = "dpo", "val/accuracy"
+
+    def __init__(
+        self, actor: ActorGroup, config: DpoConfig, *, reference: Reference, cache: ReferenceCache, ranks: int
+    ) -> None:
+        super().__init__(actor)
+        self._config, self._reference, self._cache, self._ranks = config, reference, cache, ranks
+
+    def prepare(self, rows: DataProto, batch: RemoteBatch) -> None:
+        """Add the fact ``ref_log_prob``."""
+
+        def compute(indices: Array) -> Array:
+            current(Startup).now(f"computing the reference's log-probs of {len(indices)} responses")
+            missing = batch.select(indices)
+            with stage("ref_log_probs"):
+                return self._reference(missing, partition(missing.facts["tokens"], self._ranks))
+
+        batch.add_facts({"ref_log_prob": self._cache.completed(rows, compute)})
+
+    def update(self, batch: RemoteBatch, parts: Sequence[Array]) -> Reports:
+        return self._actor.prefer(batch, parts)
+
+    def validate(self, batch: RemoteBatch, parts: Sequence[Array]) -> Metrics:
+        log_probs = self._actor.response_log_probs(batch, parts)
+        tokens = batch.facts["response_tokens"]
+        chosen = slice(0, None, 2)  # the first row of each pair
+        rejected = slice(1, None, 2)
+        pairs = PairInputs(
+            chosen=torch.from_numpy(log_probs[chosen]),
+            rejected=torch.from_numpy(log_probs[rejected]),
+            ref_chosen=torch.from_numpy(batch.facts["ref_log_prob"][chosen]),
+            ref_rejected=torch.from_numpy(batch.facts["ref_log_prob"][rejected]),
+            chosen_tokens=torch.from_numpy(tokens[chosen]),
+            rejected_tokens=torch.from_numpy(tokens[rejected]),
+            sft_scale=float(np.size(tokens) / 2 / tokens[chosen].sum()),
+        )
+        margin = self._config.beta * pairs.delta
+        return {
+            "val/loss": float(pair_losses(pairs, self._config).mean()),
+            "val/accuracy": float((margin > 0).double().mean()),
+            "val/reward_margin": float(margin.mean()),
+        }

@@ -1,0 +1,151 @@
+"""The reference's log-probs of given responses, computed once and kept on disk.
+
+A file holds rows of (digest of the row's tokens, log-prob). Its folder is named after a digest of the reference's
+weights and settings, so that another model never reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from huggingface_hub import snapshot_download
+
+from verl_like.protocol import Array, DataProto
+from verl_like.remote_models import local_path
+
+log = logging.getLogger(__name__)
+
+DIGEST_BYTES = 16
+ENTRY = np.dtype([("row", f"V{DIGEST_BYTES}"), ("log_prob", np.float64)])
+WEIGHTS = (".safetensors", ".bin")
+_CHUNK_BYTES = 2**24
+
+
+class ReferenceCache:
+    """Log-probs of responses on disk.
+
+    Args:
+        folder: of the cache; empty keeps nothing.
+        model: path of the reference.
+        settings: what else decides its log-probs, such as the dtype of its forward pass.
+    """
+
+    def __init__(self, folder: str, *, model: str, settings: str) -> None:
+        self._folder: Path | None = None
+        if folder and (weights := weights_digest(model, Path(folder).expanduser())) is not None:
+            suffix = hashlib.blake2b(settings.encode(), digest_size=4).hexdigest()
+            self._folder = Path(folder).expanduser() / f"{weights}-{suffix}"
+
+    def completed(self, rows: DataProto, compute: Callable[[Array], Array]) -> Array:
+        """Return the log-prob of each row's response, [B] float64 nats.
+
+        Args:
+            compute: returns those of the rows with these indices.
+        """
+        digests = row_digests(rows)
+        known = self._read()
+        missing = np.flatnonzero([digest not in known for digest in digests])
+        if len(missing):
+            computed = compute(missing)
+            known.update(zip((digests[i] for i in missing), computed.tolist(), strict=True))
+            self._write(np.array([(digests[i], known[digests[i]]) for i in missing], ENTRY))
+        log.info("reference log-probs: %d of %d rows were on disk", len(rows) - len(missing), len(rows))
+        return np.array([known[digest] for digest in digests], np.float64)
+
+    def _read(self) -> dict[bytes, float]:
+        known: dict[bytes, float] = {}
+        for file in sorted(self._folder.glob("*.npy")) if self._folder is not None else ():
+            try:
+                entries = np.load(file)
+                assert entries.dtype == ENTRY, f"{entries.dtype} instead of {ENTRY}"
+            except (OSError, ValueError, EOFError, AssertionError) as error:
+                log.warning("%s is not read and its rows are computed again: %s", file, error)
+                continue
+            known.update(zip(entries["row"].tolist(), entries["log_prob"].tolist(), strict=True))
+        return known
+
+    def _write(self, entries: Array) -> None:
+        if self._folder is None:
+            return
+        content = io.BytesIO()
+        np.save(content, entries)
+        try:
+            _write(self._folder / f"{uuid.uuid4().hex}.npy", content.getvalue())
+        except OSError as error:
+            log.warning("trainer.reference_cache: the log-probs are not kept in %s: %s", self._folder, error)
+
+
+def row_digests(rows: DataProto) -> list[bytes]:
+    """Return a digest of each row's prompt and response."""
+    prompts, responses = rows.ragged("prompt_ids"), rows.ragged("response_ids")
+    found = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        digest = hashlib.blake2b(np.int64(len(prompt)).tobytes(), digest_size=DIGEST_BYTES)
+        digest.update(np.asarray(prompt, np.int32).tobytes())
+        digest.update(np.asarray(response, np.int32).tobytes())
+        found.append(digest.digest())
+    return found
+
+
+def weights_digest(model: str, cache: Path) -> str | None:
+    """Return a digest of a model's configuration and weights, or None if its files are not on this machine.
+
+    The digest of a file is kept in ``cache``, by its size and time of change.
+    """
+    path = Path(local_path(model)).expanduser()
+    if not path.is_dir():
+        try:
+            path = Path(snapshot_download(model, local_files_only=True))
+        except (OSError, ValueError):
+            log.info("the weights of %s are not on this machine yet, so nothing is kept of the reference", model)
+            return None
+    files = sorted(file for file in path.iterdir() if file.suffix in WEIGHTS or file.name == "config.json")
+    digests = _FileDigests(cache / "files.json")
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for file in files:
+        found.update(f"{file.name} {digests.of(file)}".encode())
+    digests.keep()
+    return found.hexdigest()
+
+
+class _FileDigests:
+    """Digests of large files, which take a second per GiB."""
+
+    def __init__(self, memo: Path) -> None:
+        self._memo, self._known = memo, dict[str, str]()
+        with suppress(OSError, ValueError, AttributeError):  # computed again
+            self._known = {str(key): str(value) for key, value in json.loads(memo.read_text()).items()}
+
+    def of(self, file: Path) -> str:
+        status = file.stat()
+        key = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}"
+        if key not in self._known:
+            digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+            with file.open("rb") as stream:
+                while chunk := stream.read(_CHUNK_BYTES):
+                    digest.update(chunk)
+            self._known[key] = digest.hexdigest()
+        return self._known[key]
+
+    def keep(self) -> None:
+        with suppress(OSError):  # computed again
+            _write(self._memo, json.dumps(self._known).encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that other processes see whole or not at all."""
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

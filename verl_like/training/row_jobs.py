@@ -1,0 +1,134 @@
+"""The jobs that train on given rows: sft and dpo. Each builds its workers and ends all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from verl_like.config.schema import Config
+from verl_like.context import current
+from verl_like.controller.worker_group import WorkerGroup
+from verl_like.plan.job_choices import for_supervised_training
+from verl_like.runs.checkpoint import Checkpoints
+from verl_like.runs.launch import LaunchedRun, Launcher
+from verl_like.runs.lock import FolderLock
+from verl_like.runs.restarts import with_restarts
+from verl_like.runs.status import finished_step, nothing_to_do, start_of
+from verl_like.runs.upload import uploaded
+from verl_like.telemetry.loggers import trackers
+from verl_like.telemetry.process_log import RunLogs
+from verl_like.telemetry.report import write_curves
+from verl_like.training.build import build_workers
+from verl_like.training.objectives import AnswerObjective, PreferenceObjective
+from verl_like.training.placement_table import HYBRID, table_of
+from verl_like.training.policy_jobs import write_model
+from verl_like.training.reference import ReferenceCache
+from verl_like.training.row_trainer import Objective, RowTask, row_loop
+from verl_like.training.tasks import pair_task_of, sft_task_of
+from verl_like.workers.groups import ActorGroup, RefGroup
+
+log = logging.getLogger(__name__)
+
+MakeObjective = Callable[[Config, LaunchedRun, WorkerGroup, frozenset[str]], Objective]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowJob:
+    """A job.
+
+    Args:
+        task_of: reads its rows.
+        roles: of its workers.
+        objective: what it learns.
+        val_metric: selects the best checkpoint.
+    """
+
+    task_of: Callable[[Config], RowTask]
+    roles: Callable[[Config], frozenset[str]]
+    objective: MakeObjective
+    val_metric: str
+
+
+def _answers(config: Config, hosts: LaunchedRun, workers: WorkerGroup, roles: frozenset[str]) -> Objective:
+    del config, hosts, roles
+    return AnswerObjective(ActorGroup(workers))
+
+
+def _preferences(config: Config, hosts: LaunchedRun, workers: WorkerGroup, roles: frozenset[str]) -> Objective:
+    actor, path = ActorGroup(workers), config.dpo.ref_path or config.model.path
+    table, groups = table_of(roles, hosts.pools), {HYBRID: workers, **hosts.others}
+    ref = table.find("ref", groups) if table.hosts("ref") else None
+    settings = f"{config.ref.fsdp.param_dtype} {hosts.where.kind} {sorted(config.model.override_config.items())}"
+    return PreferenceObjective(
+        actor,
+        config.dpo,
+        reference=(
+            RefGroup(ref).response_log_probs
+            if ref is not None
+            else partial(actor.response_log_probs, without_adapters=config.model.lora.rank > 0)
+        ),
+        cache=ReferenceCache(config.trainer.reference_cache, model=path, settings=settings),
+        ranks=(ref or workers).world_size,
+    )
+
+
+def _roles_of_dpo(config: Config) -> frozenset[str]:
+    """Return the actor, whose initial weights are the reference unless another model is named."""
+    return frozenset({"actor", "ref"} if config.dpo.ref_path else {"actor"})
+
+
+ROW_JOBS = {
+    "sft": RowJob(
+        task_of=sft_task_of,
+        roles=lambda config: frozenset({"actor"}),
+        objective=_answers,
+        val_metric=AnswerObjective.val_metric,
+    ),
+    "dpo": RowJob(
+        task_of=pair_task_of, roles=_roles_of_dpo, objective=_preferences, val_metric=PreferenceObjective.val_metric
+    ),
+}
+
+
+def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
+    """Train on given rows, write ``<run>/model`` and return the last step.
+
+    An interrupted run leaves a checkpoint, and its model is not exported.
+
+    Args:
+        job: a key of ``ROW_JOBS``.
+    """
+    kind = ROW_JOBS[job]
+    task = kind.task_of(config)
+    steps, has_validation = task.steps, task.val_rows is not None
+    folder, newest = start_of(config, config_yaml, job=job)
+    if (step := finished_step(folder, newest, steps=steps, has_validation=has_validation)) is not None:
+        log.info(nothing_to_do(config, folder, step))
+        folder.repair(config_yaml, job=job)
+        with uploaded(config, folder):
+            return step
+    config = for_supervised_training(replace(config, trainer=replace(config.trainer, best_metric=kind.val_metric)))
+    with FolderLock(folder.path), uploaded(config, folder):
+        folder.claim(config_yaml, job=job)
+        Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()
+        with trackers(config, folder.path, total_steps=steps) as tracker:
+
+            def start(config: Config) -> int:
+                with current(RunLogs).kept(folder.logs), current(Launcher).launched(config, generates=False) as hosts:
+                    roles = kind.roles(config)
+                    config = replace(config, ref=replace(config.ref, path=config.dpo.ref_path))
+                    workers = build_workers(hosts, config, roles=roles, actor_updates=steps)
+                    for group in (workers, *hosts.others.values()):
+                        group.wait_built(timeout_s=config.cluster.start_timeout_s)
+                    objective = kind.objective(config, hosts, workers, roles)
+                    ranks = hosts.where.world_size
+                    step = row_loop(config, task, objective, workers, folder, ranks=ranks, trackers=tracker).run().step
+                    if step >= steps:
+                        write_model(ActorGroup(workers), folder.model)
+                return step
+
+            step = with_restarts(config, start)
+        write_curves(folder.path)
+    return step
