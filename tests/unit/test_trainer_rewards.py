@@ -178,6 +178,31 @@ def test_a_models_score_is_in_the_baseline_too() -> None:
 
 
 @pytest.mark.usefixtures("no_store")
+def test_blocks_that_arrive_while_scores_are_read_are_scored_after_that() -> None:
+    """Engines of schedules that generate ahead are polled in every wait of the driver, also in that for scores."""
+    rewards = rewards_of(Functions(), Model(3.0))
+    batches = [generated(rewards.begin, n=2)]
+
+    class Polling(FunctionScoring):
+        def scores(self) -> Scores:
+            found = super().scores()
+            if len(batches) == 1:
+                batches.append(generated(rewards.begin, n=2, first_prompt=3))
+            return found
+
+    rewards._functions = Polling(None)  # type: ignore[assignment]
+    for facts, block in (
+        ({"uid": np.full(2, "u")}, Block((20.0, 21.0))),
+        ({"uid": np.full(4, "u")}, Block((10.0, 11.0, 0.0, 1.0))),
+    ):
+        rewards._functions.begin(facts, block)  # type: ignore[arg-type]
+    found = rewards.scores(batches[0])
+    assert found.score.tolist() == [6 + score for score in (0, 1, 10, 11, 20, 21)]
+    later = rewards.scores(batches[1])
+    assert later.score.tolist() == [6 + score for score in (30, 31, 40, 41, 50, 51)]
+
+
+@pytest.mark.usefixtures("no_store")
 def test_rows_of_several_draws_keep_their_scores_through_any_choice() -> None:
     rewards = rewards_of()
     draws = []

@@ -77,13 +77,21 @@ class StepRewards:
         self._sample_of: list[Array] = []  # per block: the number of each row's sample
         self._under_way: list[tuple[Array, Array]] = []  # per block: group ids, and the samples of the baseline
         self._arrived: list[Scores] = []  # of the samples before the pending ones
+        self._is_reading = False
+        self._later: list[tuple[Facts, BlockRef, bool]] = []  # blocks that arrived while scores were read
 
     def begin(self, facts: Facts, block: BlockRef, *, is_baseline: bool = False) -> None:
         """Start scoring a block; return at once. An episode is scored once, on its last row.
 
+        A block may arrive while :meth:`scores` waits, if engines are polled in every wait. It is scored after that: it
+        would not be in all of the scorers' results.
+
         Args:
             is_baseline: whether the rows are greedy responses, one per prompt of the other pending rows.
         """
+        if self._is_reading:
+            self._later.append((facts, block, is_baseline))
+            return
         self._first_row[block.binary()] = self._num_rows
         self._num_rows += len(facts["group_id"])
         group_ids, numbers = facts["group_id"][last_rows(facts)], episode_numbers(facts)
@@ -105,21 +113,32 @@ class StepRewards:
             KeyError: the block of a row was not begun here.
         """
         if self._under_way:
-            for _, scoring in self._models:
-                scoring.finish()
-            found = self._functions.scores()
-            for model, scoring in self._models:
-                found = found.plus(scoring.scores(), name=model.name, option=model.option, weight=model.weight)
-            group_ids, is_baseline = (np.concatenate(each) for each in zip(*self._under_way, strict=True))
-            num_samples = max(int((~is_baseline).sum()), self._least_samples)
-            check_failures(failures_of(found.failure[~is_baseline]), num_samples, self._config)
-            found = found.with_failures_worth(value_of_failure(self._config))
-            self._arrived.append(found.with_baseline(group_ids, is_baseline) if is_baseline.any() else found)
-            self._under_way = []
+            self._is_reading = True
+            try:
+                self._arrived.append(self._read())
+            finally:
+                self._is_reading = False
+            later, self._later = self._later, []
+            for facts, block, is_baseline in later:
+                self.begin(facts, block, is_baseline=is_baseline)
         [rollout] = [layer for layer in batch.layers if "response_ids" in layer.columns]
         first = np.array([self._first_row[ref.binary()] for ref in rollout.refs])
         samples = np.concatenate([*self._sample_of, np.empty(0, np.int64)])[first[rollout.block] + rollout.index]
         return Scores.concat(self._arrived).select(samples)
+
+    def _read(self) -> Scores:
+        """Return the scores of all blocks begun since the last call."""
+        for _, scoring in self._models:
+            scoring.finish()
+        found = self._functions.scores()
+        for model, scoring in self._models:
+            found = found.plus(scoring.scores(), name=model.name, option=model.option, weight=model.weight)
+        group_ids, is_baseline = (np.concatenate(each) for each in zip(*self._under_way, strict=True))
+        self._under_way = []
+        num_samples = max(int((~is_baseline).sum()), self._least_samples)
+        check_failures(failures_of(found.failure[~is_baseline]), num_samples, self._config)
+        found = found.with_failures_worth(value_of_failure(self._config))
+        return found.with_baseline(group_ids, is_baseline) if is_baseline.any() else found
 
 
 class Rewards:
