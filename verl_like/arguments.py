@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "reinforcement learning",
     "sft": "supervised training",
     "dpo": "training on pairs of responses, of which one is preferred",
+    "rm": "training of a reward model on such pairs",
     "eval": "validate the run's newest checkpoint, the one of trainer.resume=PATH, or (resume=never) the model",
     "generate": "write responses to data.val_files; the policy is selected as for eval",
     "play": "run one episode with the recipe's environment in the terminal, by the model or (--by-hand) by you",
@@ -32,7 +33,7 @@ COMMANDS = {
     "completion": "print a script that makes a shell complete commands, options and values: completion bash",
 }
 # Commands that take a recipe and overrides.
-ON_ROWS = ("sft", "dpo")  # commands that train on given rows
+ON_ROWS = ("sft", "dpo", "rm")  # commands that train on given rows
 SETTING_COMMANDS = ("train", *ON_ROWS, "eval", "generate", "play", "plan", "config")
 SHELLS = ("bash",)
 _PROJECTS = "verl, easyr1 or openrlhf"  # in help texts, which do not load the readers
@@ -44,6 +45,7 @@ EXAMPLES = {
     ),
     "sft": ("recipes/arithmetic/sft.yaml trainer.total_training_steps=100", "recipes/arithmetic/sft.yaml --dry-run"),
     "dpo": ("recipes/arithmetic/dpo.yaml dpo.beta=0.05", "recipes/arithmetic/dpo.yaml dpo.losses={ipo: 1}"),
+    "rm": ("recipes/arithmetic/rm.yaml rm.center_rewards_coefficient=0.01",),
     "eval": ("recipes/arithmetic/grpo.yaml rollout.val.n=4",),
     "generate": ("recipes/arithmetic/grpo.yaml rollout.val.temperature=1",),
     "play": (
@@ -305,6 +307,7 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "train": _train,
     "sft": _sft,
     "dpo": _sft,
+    "rm": _sft,
     "play": _play,
     "rescore": _rescore,
     "export": _export,

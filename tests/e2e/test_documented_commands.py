@@ -153,6 +153,7 @@ NOT_RUN = {
         "python -m benchmarks.NAME",
         "verl-like sft",
         "verl-like dpo",
+        "verl-like rm",
         "verl-like plan",
         "verl-like play",
         "verl-like play RECIPE",

@@ -20,7 +20,7 @@ from verl_like.config.compose import compose
 from verl_like.config.schema import Config
 from verl_like.data.answers import sft_rows
 from verl_like.data.files import read_rows
-from verl_like.data.pairs import pair_rows
+from verl_like.data.pairs import pair_rows, scored_pair_rows
 from verl_like.data.prompts import Prompt, PromptDataset
 from verl_like.data.templates import load_tokenizer
 from verl_like.plan.devices import GIB
@@ -205,8 +205,7 @@ def test_a_recipe_reads_and_scores_what_its_prepare_command_makes(file: Path, re
     config = on_this_machine(file, data, reader, tmp_path / "runs")
     assert problems(config, num_devices=0) == []
     tokenizer = load_tokenizer(config.model.path)
-    if file.stem in ("sft", "dpo"):
-        read = sft_rows if file.stem == "sft" else pair_rows
+    if read := {"sft": sft_rows, "dpo": pair_rows, "rm": scored_pair_rows}.get(file.stem):
         for files in filter(None, (config.data.train_files, config.data.val_files)):
             assert len(read(read_rows(files), config.data, tokenizer)[0]) > 0
         return

@@ -1,4 +1,4 @@
-"""The loss of a mini-batch of pairs: direct preference optimisation of a policy."""
+"""Losses of a mini-batch of pairs: direct preference optimisation of a policy, and training of a reward model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from verl_like.algorithms.pair_losses import PairInputs, pair_losses
+from verl_like.algorithms.pair_losses import PairInputs, bradley_terry, pair_losses
 from verl_like.algorithms.types import BatchTotals, LossOutput
-from verl_like.config.schema import DpoConfig
+from verl_like.config.schema import DpoConfig, RmConfig
 from verl_like.protocol import DataProto
 
 
@@ -62,6 +62,35 @@ class DpoLoss:
         }
         metrics = {f"dpo/{name}": value.detach().sum() / num_pairs for name, value in sums.items()}
         return LossOutput(loss=loss, metrics={"dpo/loss": loss.detach(), **metrics})
+
+
+class RewardModelLoss:
+    """Mean Bradley-Terry loss over the pairs of the mini-batch.
+
+    Reads the columns ``response_mask``, which is true at one token of each row, before which the value is the row's
+    score; ``pair``, ``is_chosen`` and ``margin``.
+
+    Metrics are means over pairs: ``rm/loss``, ``rm/accuracy`` (share of pairs whose chosen response has the higher
+    score), ``rm/score_chosen`` and ``rm/score_rejected``.
+    """
+
+    needs_entropy = False
+
+    def __init__(self, config: RmConfig) -> None:
+        self._config = config
+
+    def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
+        return np.ones(len(rows), bool)
+
+    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
+        scores, num_pairs = outputs["values"][columns["response_mask"]], totals.num_sequences / 2
+        chosen, rejected = (scores[rows] for rows in pair_rows(columns))
+        margin = columns["margin"][pair_rows(columns)[0]]
+        losses = bradley_terry(chosen, rejected, margin, center=self._config.center_rewards_coefficient)
+        loss = losses.sum() / num_pairs
+        sums = {"accuracy": chosen > rejected, "score_chosen": chosen, "score_rejected": rejected}
+        metrics = {f"rm/{name}": value.detach().sum() / num_pairs for name, value in sums.items()}
+        return LossOutput(loss=loss, metrics={"rm/loss": loss.detach(), **metrics})
 
 
 def pair_rows(columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

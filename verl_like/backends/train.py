@@ -15,7 +15,8 @@ class TrainBackend:
     Args:
         policy: a causal language model.
         value: a language model's body with a one-value head, which is new unless the folder has one.
-        classifier: a sequence classifier with one label, whose value after the last token is a score.
+        classifier: a sequence classifier with one label, whose value after the last token is a score. One that learns
+            may start from a causal language model.
     """
 
     policy: Callable[[EngineSettings], PolicyEngine]

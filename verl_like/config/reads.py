@@ -112,6 +112,7 @@ _ON_ROWS = (
 READ: dict[str, tuple[str, ...]] = {
     "sft": _ON_ROWS,
     "dpo": (*(name for name in _ON_ROWS if name != "data.answer_key"), "dpo", "trainer.reference_cache"),
+    "rm": (*(name for name in _ON_ROWS if name != "data.answer_key"), "rm"),
     "eval": _EVAL,
     "generate": _EVAL,
     "play": (*_EVAL, "data.train_files"),

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.answers import answers_of, refuse_none
+from verl_like.data.answers import Answers, answers_of, refuse_none
 from verl_like.data.files import Row
-from verl_like.protocol import DataProto
+from verl_like.data.prompts import token_ids
+from verl_like.data.templates import Renderer
+from verl_like.protocol import Array, Column, DataProto, Ragged
 
+SCORED = 0  # any token: the value before it is the score
 PAIR_COLUMNS = CHOSEN, REJECTED, MARGIN = "chosen", "rejected", "margin"
 
 
@@ -43,6 +46,75 @@ def pair_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokeni
     Raises:
         ValueError: for invalid rows; the message names file and row.
     """
+    read = _read(rows, data, tokenizer)
+    table = read.answers.table(read.kept_rows)
+    return DataProto({**table.columns, **read.columns}), [rows[i].file_number for i in read.kept]
+
+
+def scored_pair_rows(
+    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, pad_id: int | None = None
+) -> tuple[DataProto, list[int]]:
+    """Return two rows for each pair as :func:`pair_rows`, for a model that scores whole texts.
+
+    What both texts of a pair begin with is the prompt. The response is the rest and one more token, before which the
+    model's value is the score; ``response_mask`` is true there alone. With a chat template the texts are whole
+    conversations, as a reward model reads them in a run (``workers/reward_models/inputs.py``).
+
+    Args:
+        pad_id: the model's padding token, which is never the last of a text: transformers reads the score before it.
+    """
+    read, renderer = _read(rows, data, tokenizer), Renderer(data, tokenizer)
+    if data.apply_chat_template:
+        conversations = [
+            renderer.conversation(read.pairs[i].prompt, text)
+            for i in read.kept
+            for text in (read.pairs[i].chosen, read.pairs[i].rejected)
+        ]
+        texts = token_ids(conversations, tokenizer, add_special_tokens=False)
+    else:
+        answers = read.answers
+        texts = [[*answers.prompt_ids[row], *answers.response_ids[row]] for row in read.kept_rows]
+    texts = [without_padding(text, pad_id) for text in texts]
+    prompts, responses = [], []
+    for chosen, rejected in zip(texts[::2], texts[1::2], strict=True):
+        shared = max(common_length(chosen[:-1], rejected[:-1]), 1)
+        prompts += [chosen[:shared], rejected[:shared]]
+        responses += [[*chosen[shared:], SCORED], [*rejected[shared:], SCORED]]
+    response_ids = Ragged.from_rows(responses, "int32")
+    is_scored = np.zeros(len(response_ids.values), bool)
+    is_scored[response_ids.offsets[1:] - 1] = True
+    columns: dict[str, Column] = {
+        "prompt_ids": Ragged.from_rows(prompts, "int32"),
+        "response_ids": response_ids,
+        "response_mask": Ragged(is_scored, response_ids.offsets),
+        **read.columns,
+    }
+    return DataProto(columns), [rows[i].file_number for i in read.kept]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The pairs of all rows; their answers, two for each pair; and the indices of the pairs that are kept."""
+
+    pairs: list[Pair]
+    answers: Answers
+    kept: list[int]
+
+    @property
+    def kept_rows(self) -> list[int]:
+        return [row for i in self.kept for row in (2 * i, 2 * i + 1)]
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """``pair``, ``is_chosen`` and ``margin`` of the kept rows."""
+        return {
+            "pair": np.repeat(np.arange(len(self.kept), dtype=np.int64), 2),
+            "is_chosen": np.tile([True, False], len(self.kept)),
+            "margin": np.repeat(np.array([self.pairs[i].margin for i in self.kept], np.float32), 2),
+        }
+
+
+def _read(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> _Read:
     pairs = [pair_of(row, data) for row in rows]
     answered = [
         replace(row, values={**row.values, data.prompt_key: pair.prompt, data.answer_key: text})
@@ -53,13 +125,20 @@ def pair_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokeni
     whole = set(answers.kept)
     kept = [i for i in range(len(rows)) if {2 * i, 2 * i + 1} <= whole]
     refuse_none(kept, rows, data)
-    table = answers.table([row for i in kept for row in (2 * i, 2 * i + 1)])
-    columns = {
-        "pair": np.repeat(np.arange(len(kept), dtype=np.int64), 2),
-        "is_chosen": np.tile([True, False], len(kept)),
-        "margin": np.repeat(np.array([pairs[i].margin for i in kept], np.float32), 2),
-    }
-    return DataProto({**table.columns, **columns}), [rows[i].file_number for i in kept]
+    return _Read(pairs, answers, kept)
+
+
+def without_padding(ids: list[int], pad_id: int | None) -> list[int]:
+    """Return the ids without padding at their end; the first is kept."""
+    end = len(ids)
+    while end > 1 and ids[end - 1] == pad_id:
+        end -= 1
+    return ids[:end]
+
+
+def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Return how many items both begin with."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def pair_of(row: Row, data: DataConfig) -> Pair:
@@ -92,9 +171,7 @@ def _cut(row: Row, chosen: Any, rejected: Any, data: DataConfig) -> tuple[Any, A
             f"{row.location} has {found} in {CHOSEN!r} and {REJECTED!r}; expected two texts or two chat lists. Correct "
             f"or remove the row."
         )
-    length = next(
-        (i for i, (a, b) in enumerate(zip(chosen, rejected, strict=False)) if a != b), min(len(chosen), len(rejected))
-    )
+    length = common_length(chosen, rejected)
     if isinstance(chosen, str) and length and chosen[length - 1] == " ":
         length -= 1
     if not length:

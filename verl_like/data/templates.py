@@ -138,10 +138,14 @@ class Renderer:
             prompt = [{"role": "user", "content": prompt}]
         return self._formatted_chat(_checked_chat(prompt))
 
-    def _rendered(self, chat: Chat) -> str:
+    def conversation(self, prompt: Any, answer: str) -> str:
+        """Return the text of a prompt, as :meth:`chat` takes it, with the assistant's answer."""
+        return self._rendered([*self.chat(prompt), {"role": "assistant", "content": answer}], continues=False)
+
+    def _rendered(self, chat: Chat, *, continues: bool = True) -> str:
         try:
             text = self._tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=True, **self._data.chat_template_kwargs
+                chat, tokenize=False, add_generation_prompt=continues, **self._data.chat_template_kwargs
             )
         except jinja2.TemplateError as error:
             roles = [message["role"] for message in chat]

@@ -1,4 +1,4 @@
-"""What the jobs learn from given rows: answers, or preferences between two responses."""
+"""What the jobs learn from given rows: answers, preferences between two responses, or scores of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from verl_like.algorithms.pair_losses import PairInputs, pair_losses
-from verl_like.config.schema import DpoConfig
+from verl_like.algorithms.pair_losses import PairInputs, bradley_terry, pair_losses
+from verl_like.config.schema import DpoConfig, RmConfig
 from verl_like.context import current
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.ops.partition import partition
@@ -20,7 +20,7 @@ from verl_like.telemetry.startup import Startup
 from verl_like.training.reference import ReferenceCache
 from verl_like.training.row_trainer import Reports
 from verl_like.training.step_metrics import Metrics
-from verl_like.workers.groups import ActorGroup
+from verl_like.workers.groups import ActorGroup, ScorerGroup
 
 Reference = Callable[[RemoteBatch, Sequence[Array]], Array]
 
@@ -37,6 +37,45 @@ class _Actors:
 
     def load(self, path: Path, version: int) -> None:
         self._actor.load(str(path / "actor"), version)
+
+    def export(self, path: Path) -> None:
+        self._actor.export(str(path))
+
+
+class ScoreObjective:
+    """Scores of which the preferred response gets the higher one (``verl-like rm``)."""
+
+    job, val_metric = "rm", "val/accuracy"
+
+    def __init__(self, scorer: ScorerGroup, config: RmConfig) -> None:
+        self._scorer, self._config = scorer, config
+
+    @property
+    def learners(self) -> Mapping[str, Savable]:
+        return {"scorer": self._scorer}
+
+    def load(self, path: Path, version: int) -> None:
+        self._scorer.load(str(path / "scorer"))
+
+    def export(self, path: Path) -> None:
+        self._scorer.export(str(path))
+
+    def prepare(self, rows: DataProto, batch: RemoteBatch) -> None:
+        """Add the fact ``margin``."""
+        batch.add_facts({"margin": np.asarray(rows["margin"])})
+
+    def update(self, batch: RemoteBatch, parts: Sequence[Array]) -> Reports:
+        return self._scorer.update(batch, parts)
+
+    def validate(self, batch: RemoteBatch, parts: Sequence[Array]) -> Metrics:
+        scores = torch.from_numpy(self._scorer.scores(batch, parts))
+        chosen, rejected, margin = scores[::2], scores[1::2], torch.from_numpy(batch.facts["margin"][::2])
+        losses = bradley_terry(chosen, rejected, margin, center=self._config.center_rewards_coefficient)
+        return {
+            "val/loss": float(losses.mean()),
+            "val/accuracy": float((chosen > rejected).double().mean()),
+            "val/score_margin": float((chosen - rejected).mean()),
+        }
 
 
 class AnswerObjective(_Actors):

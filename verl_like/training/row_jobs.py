@@ -1,4 +1,4 @@
-"""The jobs that train on given rows: sft and dpo. Each builds its workers and ends all of them."""
+"""The jobs that train on given rows: sft, dpo and rm. Each builds its workers and ends all of them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from functools import partial
 from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.controller.worker_group import WorkerGroup
+from verl_like.disk import writing
 from verl_like.plan.job_choices import for_supervised_training
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.launch import LaunchedRun, Launcher
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.restarts import with_restarts
-from verl_like.runs.status import finished_step, nothing_to_do, start_of
+from verl_like.runs.status import finished_step, nothing_to_do, shown, start_of
 from verl_like.runs.upload import uploaded
 from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.report import write_curves
 from verl_like.training.build import build_workers
-from verl_like.training.objectives import AnswerObjective, PreferenceObjective
+from verl_like.training.objectives import AnswerObjective, PreferenceObjective, ScoreObjective
 from verl_like.training.placement_table import HYBRID, table_of
-from verl_like.training.policy_jobs import write_model
 from verl_like.training.reference import ReferenceCache
 from verl_like.training.row_trainer import Objective, RowTask, row_loop
-from verl_like.training.tasks import pair_task_of, sft_task_of
-from verl_like.workers.groups import ActorGroup, RefGroup
+from verl_like.training.tasks import pair_task_of, scored_task_of, sft_task_of
+from verl_like.workers.groups import ActorGroup, RefGroup, ScorerGroup
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,11 @@ def _preferences(config: Config, hosts: LaunchedRun, workers: WorkerGroup, roles
     )
 
 
+def _scores(config: Config, hosts: LaunchedRun, workers: WorkerGroup, roles: frozenset[str]) -> Objective:
+    del hosts, roles
+    return ScoreObjective(ScorerGroup(workers), config.rm)
+
+
 def _roles_of_dpo(config: Config) -> frozenset[str]:
     """Return the actor, whose initial weights are the reference unless another model is named."""
     return frozenset({"actor", "ref"} if config.dpo.ref_path else {"actor"})
@@ -85,6 +90,12 @@ ROW_JOBS = {
         roles=lambda config: frozenset({"actor"}),
         objective=_answers,
         val_metric=AnswerObjective.val_metric,
+    ),
+    "rm": RowJob(
+        task_of=scored_task_of,
+        roles=lambda config: frozenset({"scorer"}),
+        objective=_scores,
+        val_metric=ScoreObjective.val_metric,
     ),
     "dpo": RowJob(
         task_of=pair_task_of, roles=_roles_of_dpo, objective=_preferences, val_metric=PreferenceObjective.val_metric
@@ -126,7 +137,9 @@ def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
                     ranks = hosts.where.world_size
                     step = row_loop(config, task, objective, workers, folder, ranks=ranks, trackers=tracker).run().step
                     if step >= steps:
-                        write_model(ActorGroup(workers), folder.model)
+                        log.info("writing the model to %s", shown(folder.model))
+                        with writing(folder.model, option="trainer.output_dir"):
+                            objective.export(folder.model)
                 return step
 
             step = with_restarts(config, start)

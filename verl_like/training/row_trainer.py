@@ -76,6 +76,9 @@ class Objective(Protocol):
     def load(self, path: Path, version: int) -> None:
         """Read the learners' state from a checkpoint."""
 
+    def export(self, path: Path) -> None:
+        """Write the model as a Hugging Face folder."""
+
 
 class RowTrainer(Trainer):
     """Takes one optimiser update on given rows per step.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from verl_like.checks.hub_models import check_hub_models
 from verl_like.checks.requirements import check_machine
@@ -20,12 +21,13 @@ from verl_like.controller.errors import Interrupt
 from verl_like.data.answers import sft_rows
 from verl_like.data.files import Row
 from verl_like.data.loader import PromptLoader, rehearse, rows_identity
-from verl_like.data.pairs import PAIR_COLUMNS, pair_rows
+from verl_like.data.pairs import PAIR_COLUMNS, pair_rows, scored_pair_rows
 from verl_like.data.prompts import Prompt, PromptDataset
 from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto
+from verl_like.remote_models import local_path
 from verl_like.reward.scorer_messages import RowGroundTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.telemetry.startup import Startup
@@ -82,6 +84,13 @@ def sft_task_of(config: Config) -> RowTask:
 def pair_task_of(config: Config) -> RowTask:
     """Read pairs of responses, as :func:`sft_task_of` reads answers."""
     return _row_task(config, pair_rows, columns=(config.data.prompt_key, *PAIR_COLUMNS), rows_per_item=2)
+
+
+def scored_task_of(config: Config) -> RowTask:
+    """Read pairs of texts for a model that scores them."""
+    named = AutoConfig.from_pretrained(local_path(config.model.path), trust_remote_code=config.model.trust_remote_code)
+    read = partial(scored_pair_rows, pad_id=named.get_text_config().to_dict().get("pad_token_id"))
+    return _row_task(config, read, columns=(config.data.prompt_key, *PAIR_COLUMNS), rows_per_item=2)
 
 
 def _row_task(config: Config, read: ReadRows, *, columns: Sequence[str], rows_per_item: int = 1) -> RowTask:

@@ -22,6 +22,7 @@ from verl_like.workers.generator import GeneratorRole
 from verl_like.workers.group_blocks import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
 from verl_like.workers.messages import AdvantageReport, PairShare, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
+from verl_like.workers.scorer import ScorerRole
 
 Partition = Sequence[Array]
 Reports = list[dict[str, float]]
@@ -157,6 +158,39 @@ class CriticGroup:
 
     def load(self, path: str) -> None:
         self._group.call(CriticRole.load, path)
+
+
+class ScorerGroup:
+    """The reward model that learns."""
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+
+    def update(self, batch: RemoteBatch, partition: Partition) -> Reports:
+        """Make one update on these pairs."""
+        return self._group.map_rows(ScorerRole.update, batch, partition)
+
+    def scores(self, batch: RemoteBatch, partition: Partition) -> Array:
+        """Return each row's score, [B] float32."""
+        return in_order(self._group.map_rows(ScorerRole.scores, batch, partition, interruptible=True), partition)
+
+    def save(self, path: str) -> None:
+        self._group.call(ScorerRole.save, path)
+
+    def begin_save(self, path: str) -> None:
+        """Copy the state to save; the call returns before it is written."""
+        self._group.call(ScorerRole.begin_save, path)
+
+    def write(self, check: Callable[[], None]) -> None:
+        """Write the copies in parallel with other calls, on another thread, as :meth:`ActorGroup.write`."""
+        self._group.call_in_background(ScorerRole.write, stage="checkpoint", check=check)
+
+    def load(self, path: str) -> None:
+        self._group.call(ScorerRole.load, path)
+
+    def export(self, path: str) -> None:
+        """Write the model as a Hugging Face folder of a sequence classifier."""
+        self._group.call(ScorerRole.export, path)
 
 
 class AdvantageGroup:

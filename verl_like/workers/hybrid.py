@@ -20,6 +20,7 @@ from verl_like.workers.episodes import single_turns
 from verl_like.workers.generator import GeneratorRole, build_rollout_engine
 from verl_like.workers.ref import RefRole
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
+from verl_like.workers.scorer import ScorerRole
 from verl_like.workers.sender import SenderRole
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_local_models
 from verl_like.workers.transfer import TransferSink
@@ -65,6 +66,9 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     if "critic" in setup.roles:
         with stage("build/critic"):
             roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))
+    if "scorer" in setup.roles:
+        with stage("build/scorer"):
+            roles["ScorerRole"] = ScorerRole(setup, backend.classifier(_settings(setup, config.actor, "")))
     if "reward_model" in setup.roles:
         with stage("build/reward model"):
             roles["RewardModelRole"] = RewardModelRole(setup, reward_model_engine(setup))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -75,6 +75,8 @@ class FsdpEngine(ABC, Generic[Model]):
         ValueError: for a model that cannot be loaded or run as configured.
     """
 
+    new_weights: Collection[str] = ()  # of the backbone: they are zero if no file has them
+
     def __init__(self, settings: EngineSettings) -> None:
         self.settings, self.device = settings, settings.device
         self.sequence_ranks = sequence_ranks_of(settings.sequence_parallel_size, timeout_s=settings.timeout_s)
@@ -100,7 +102,14 @@ class FsdpEngine(ABC, Generic[Model]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             with self.module.original_layers():
-                load_weights(self.module.backbone, model.path, device=self.device, dtype=dtype, stay_on_host=on_host)
+                load_weights(
+                    self.module.backbone,
+                    model.path,
+                    device=self.device,
+                    dtype=dtype,
+                    stay_on_host=on_host,
+                    new=self.new_weights,
+                )
         if self.module.adapters is not None:
             target_device = torch.device("cpu") if on_host else self.device
             self.module.adapters.initialise(device=target_device, seed=settings.seed)

@@ -7,14 +7,14 @@ all in this module, with the version against which they were checked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import (
     AutoModel,
@@ -45,7 +45,13 @@ def skeleton(
 
 
 def load_weights(
-    backbone: PreTrainedModel, path: str, *, device: torch.device, dtype: torch.dtype, stay_on_host: bool = False
+    backbone: PreTrainedModel,
+    path: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    stay_on_host: bool = False,
+    new: Collection[str] = (),
 ) -> None:
     """Give a skeleton its weights on ``device``, in ``dtype``; of a sharded one only this rank's rows.
 
@@ -53,6 +59,7 @@ def load_weights(
 
     Args:
         stay_on_host: whether weights of a sharded skeleton stay in host memory; buffers are on ``device`` all the same.
+        new: names of weights that are zero if no file has them.
 
     Raises:
         ValueError: for files that cannot be read, and weights that are missing, of another shape, or quantised.
@@ -86,7 +93,9 @@ def load_weights(
         raise ValueError(
             f"the weights in {path!r} cannot be read: {error}. Check that they were written completely."
         ) from error
-    missing = sorted(found.missing_keys)
+    missing = sorted(set(found.missing_keys) - set(new))
+    for name in set(found.missing_keys) & set(new):
+        nn.init.zeros_(backbone.get_parameter(name))
     if missing:
         raise ValueError(
             f"the weights in {path!r} lack {len(missing)} tensors that {type(backbone).__name__} needs, among them "

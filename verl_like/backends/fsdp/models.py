@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VALUE_HEAD_FILE = "value_head.safetensors"
+HEAD = "score"  # transformers' name of a sequence classifier's head on a decoder
 
 # Config fields by which some families scale their logits after the output layer; log-probs without them would be wrong.
 _LOGIT_SCALES = ("logit_scale", "logits_scaling", "final_logit_scaling")
@@ -195,13 +196,20 @@ def value_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: 
     return ValueModel(backbone, kernel=kernel, head=head).eval()
 
 
-def score_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype) -> ValueModel:
+def score_skeleton(
+    path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, has_new_head: bool = False
+) -> ValueModel:
     """Return a sequence classifier with one label, as above; its score of a sequence is the value after its last token.
+
+    Args:
+        has_new_head: whether the folder holds a language model, which gets a head for one label.
 
     Raises:
         ValueError: for a model with another number of labels, or one whose score is not read at the last token.
     """
     config = load_config(path, model=model)
+    if has_new_head:
+        config.num_labels = 1
     if config.num_labels != 1:
         raise ValueError(
             f"the config of {path!r} has {config.num_labels} labels, expected the one of a reward model, whose output "
@@ -210,14 +218,20 @@ def score_skeleton(path: str, *, model: ModelConfig, kernel: str | None, dtype: 
     classifier = _skeleton(AutoModelForSequenceClassification, config, model=model, kernel=kernel, dtype=dtype)
     # In transformers a head named score reads the last token; heads of encoders have other names and pool differently.
     heads = {name: child for name, child in classifier.named_children() if name != classifier.base_model_prefix}
-    if list(heads) != ["score"] or not isinstance(heads["score"], nn.Linear):
+    if list(heads) != [HEAD] or not isinstance(heads[HEAD], nn.Linear):
         found = ", ".join(f"{name} ({type(child).__name__})" for name, child in heads.items())
         raise ValueError(
             f"the {type(classifier).__name__} in {path!r} ends in {found or 'nothing'}, expected one linear layer "
             "called score after a decoder. Name a reward model of a decoder family, such as Llama, Qwen, Mistral or "
             "Gemma."
         )
-    return ValueModel(classifier, kernel=kernel, head=heads["score"]).eval()
+    return ValueModel(classifier, kernel=kernel, head=heads[HEAD]).eval()
+
+
+def is_classifier(path: str, *, model: ModelConfig) -> bool:
+    """Return whether a folder or hub name holds a sequence classifier, rather than a language model."""
+    names = load_config(path, model=model).architectures or []
+    return any(name.endswith("ForSequenceClassification") for name in names)
 
 
 def _skeleton(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from verl_like.backends.fsdp.learner import LearningEngine
 from verl_like.backends.fsdp.micro_batches import MicroBatch
-from verl_like.backends.fsdp.models import ValueModel, score_skeleton, value_skeleton
+from verl_like.backends.fsdp.models import HEAD, ValueModel, is_classifier, score_skeleton, value_skeleton
 from verl_like.ops.packing import to_padded
 from verl_like.protocol import DataProto
 
@@ -31,8 +31,13 @@ class FsdpValue(LearningEngine[ValueModel]):
 
 
 class FsdpClassifier(FsdpValue):
-    """The ValueEngine of :mod:`verl_like.backends.base` with the head of a sequence classifier with one label."""
+    """The ValueEngine of :mod:`verl_like.backends.base` with the head of a sequence classifier with one label.
+
+    One that learns may start from a language model: its head is zero then.
+    """
 
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> ValueModel:
         model = self.settings.model
-        return score_skeleton(model.path, model=model, kernel=kernel, dtype=dtype)
+        is_new = not self.settings.is_frozen and not is_classifier(model.path, model=model)
+        self.new_weights = (f"{HEAD}.weight",) if is_new else ()
+        return score_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, has_new_head=is_new)

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Shard
 from transformers import AutoTokenizer
 
 from verl_like.backends.fsdp.gathering import Gather
-from verl_like.backends.fsdp.models import VALUE_HEAD_FILE, ShardedModel, ValueModel
+from verl_like.backends.fsdp.models import HEAD, VALUE_HEAD_FILE, ShardedModel, ValueModel
 from verl_like.backends.model_folder import fresh_folder
 from verl_like.config.schema import ModelConfig
 
@@ -181,7 +181,7 @@ def _write_model(fresh: Path, *, state: dict[str, Tensor], module: ShardedModel,
         buffers = {name: buffer.cpu() for name, buffer in own if not isinstance(buffer, DTensor)}
         backbone.save_pretrained(fresh, state_dict=buffers | weights)
     backbone.config.dtype = master_dtype
-    if isinstance(module, ValueModel):
+    if isinstance(module, ValueModel) and not hasattr(backbone, HEAD):
         head = {
             name.removeprefix("value_head."): tensor for name, tensor in state.items() if name.startswith("value_head.")
         }

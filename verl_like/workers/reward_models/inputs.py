@@ -9,6 +9,7 @@ import jinja2
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from verl_like.config.schema import Config
+from verl_like.data.pairs import without_padding
 from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto
 
@@ -108,10 +109,7 @@ class ScoreInputs:
 
         The end token is dropped too if it is also the padding token.
         """
-        end = len(ids)
-        while end > 1 and ids[end - 1] == self._pad_id:
-            end -= 1
-        return ids[max(0, end - self._max_length) : end]
+        return without_padding(ids, self._pad_id)[-self._max_length :]
 
 
 def scoring_tokenizer(path: str, *, trust_remote_code: bool, option: str) -> PreTrainedTokenizerBase:
