@@ -58,7 +58,7 @@ def random_episodes(num_groups: int, n: int, *, seed: int = 0, longest: int = 5)
     return [
         Episode(
             group=group,
-            score=float(rng.normal()),
+            score=float(abs(rng.normal())),  # not negative, which maxrl refuses
             prompt=(group + 3, 7),
             turns=tuple(
                 Turn(ids(1), ids(0), reward=float(rng.normal()), state_key=int(rng.integers(0, 3)))

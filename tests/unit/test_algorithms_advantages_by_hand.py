@@ -81,6 +81,37 @@ def test_gpg_counts_a_response_at_the_mean_of_a_group_with_signal() -> None:
     assert per_row("gpg", outcome([1.0, 0.0, 0.5], [0, 0, 0], [1, 1, 1])) == approx([0.5, -0.5, 0.0])
 
 
+def test_maxrl_divides_by_the_mean_of_the_group() -> None:
+    inputs = outcome(
+        [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0], [0, 0, 0, 0, 1, 1, 0, 2, 2], [1, 2, 1, 3, 1, 2, 0, 1, 1]
+    )
+    # Group 0 is right in 1 of 4 (one failed sample), group 1 always, group 2 never.
+    assert per_row("maxrl", inputs) == approx([3.0, -1.0, -1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_maxrl_is_its_equation_in_float64(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(12, generator=generator)
+    groups = [0, 1, 2] * 4
+    rows: dict[int, list[float]] = {group: scores[group::3].double().tolist() for group in range(3)}
+    means = {group: sum(values) / 4 for group, values in rows.items()}
+    expected = [(float(score) - means[group]) / means[group] for score, group in zip(scores, groups, strict=True)]
+    assert per_row("maxrl", outcome(scores.tolist(), groups, [1, 2, 3] * 4)) == approx(expected)
+
+
+def test_maxrl_weighs_each_right_response_by_one_over_their_number() -> None:
+    """Equation of the paper: the estimator averages the score function over the successes, less its mean over all."""
+    scores = [1.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    advantages = per_row("maxrl", outcome(scores, [0] * 6, [1] * 6))
+    assert [advantage / 6 for advantage in advantages] == approx([score / 2 - 1 / 6 for score in scores])
+
+
+def test_maxrl_refuses_negative_rewards() -> None:
+    with pytest.raises(ValueError, match=r"rewards of 1 of 2 responses are negative, the lowest -0\.5, .*=maxrl.*grpo"):
+        per_row("maxrl", outcome([1.0, -0.5], [0, 0], [1, 1]))
+
+
 def test_reinforce_plus_plus_baseline_whitens_centred_scores_over_tokens() -> None:
     inputs = outcome([1.0, 0.0, 4.0, 2.0], [0, 0, 1, 1], [3, 1, 1, 1])
     centred = torch.tensor([0.5, 0.5, 0.5, -0.5, 1.0, -1.0], dtype=torch.float64)  # one for each token

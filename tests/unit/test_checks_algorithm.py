@@ -115,6 +115,19 @@ def test_an_estimator_of_turns_without_an_environment_is_refused(name: str, tmp_
     assert passes(algorithm__adv_estimator="grpo")
 
 
+# --- maxrl
+
+
+@pytest.mark.parametrize(("option", "value"), [("kl_coef", 0.01), ("overlong_buffer_len", 8)])
+def test_maxrl_with_what_makes_rewards_negative_is_refused(option: str, value: object) -> None:
+    text = refusal(algorithm__adv_estimator="maxrl", **{f"algorithm__{option}": value})
+    assert text.startswith(
+        f"algorithm.{option} is set and subtracts from rewards, but algorithm.adv_estimator=maxrl divides by the "
+        f"group's mean reward and needs rewards of at least 0. Set algorithm.{option}=0"
+    )
+    assert passes(algorithm__adv_estimator="maxrl") and passes(**{f"algorithm__{option}": value})
+
+
 # --- critic and reference
 
 

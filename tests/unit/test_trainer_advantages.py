@@ -100,7 +100,7 @@ def test_advantages_from_scores_alone_are_those_of_the_tokens(name: str, divide_
     lengths = generator.integers(1, 40, 32)
     facts = facts_of(
         np.repeat([3, 0, 7, 5], 8).tolist(),
-        [*generator.normal(size=24), *[0.3] * 8],  # the last group's are equal
+        [*np.abs(generator.normal(size=24)), *[0.3] * 8],  # the last group's are equal
         components={part: generator.normal(size=32).astype(np.float32) for part in ("form", "answer")},
     )
     report, table = stage(config, rows_of([[1] * int(length) for length in lengths]), facts)

@@ -225,6 +225,21 @@ def components_are_named(config: Config) -> Iterator[str]:
             )
 
 
+def maxrl_rewards_are_not_negative(config: Config) -> Iterator[str]:
+    algorithm = config.algorithm
+    if algorithm.adv_estimator != "maxrl":
+        return
+    for name, is_set, remedy in (
+        ("kl_coef", algorithm.kl_coef > 0, "Set algorithm.kl_coef=0, and actor.kl_loss_coef to keep to the reference."),
+        ("overlong_buffer_len", algorithm.overlong_buffer_len > 0, "Set algorithm.overlong_buffer_len=0."),
+    ):
+        if is_set:
+            yield (
+                f"algorithm.{name} is set and subtracts from rewards, but algorithm.adv_estimator=maxrl divides by the "
+                f"group's mean reward and needs rewards of at least 0. {remedy}"
+            )
+
+
 def overlong_buffer_fits(config: Config) -> Iterator[str]:
     buffer, longest = config.algorithm.overlong_buffer_len, config.data.max_response_length
     if buffer > longest:
@@ -270,6 +285,7 @@ ALGORITHM_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     covariance_ranks_the_learnt_rows,
     skipped_rows_have_no_gradient,
     components_are_named,
+    maxrl_rewards_are_not_negative,
     overlong_buffer_fits,
     warmup_is_set_once,
 )

@@ -53,6 +53,27 @@ def rloo(responses: Scored, config: AlgorithmConfig) -> Tensor:
     return responses.centred() * num_valid / (num_valid - 1).clamp(min=1)
 
 
+def maxrl(responses: Scored, config: AlgorithmConfig) -> Tensor:
+    """Divide the distance from the group's mean by that mean (MaxRL, 2602.02710).
+
+    A = (R - mean of group) / mean of group. For rewards of 0 and 1 the gradient is that of the log of the pass rate,
+    truncated at order n: a group that is right at a rate p has weight 1 / p. A group whose mean is 0 gets zeros.
+
+    Raises:
+        ValueError: for a negative reward, because the mean is then not a pass rate.
+    """
+    num_negative = int((responses.is_valid & (responses.scores < 0)).sum())
+    if num_negative:
+        raise ValueError(
+            f"the rewards of {num_negative} of {len(responses.scores)} responses are negative, the lowest "
+            f"{float(responses.scores.min()):g}, but algorithm.adv_estimator=maxrl divides by the group's mean reward "
+            "and needs rewards of at least 0. Score with 0 for wrong and 1 for right, or use "
+            "algorithm.adv_estimator=grpo."
+        )
+    mean = group_mean(responses.scores, responses.is_valid.double(), responses.group)
+    return torch.where(mean > 0, responses.centred() / mean, 0.0)
+
+
 def reinforce_plus_plus_baseline(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """Return R minus the group's mean, to be whitened over all tokens of the batch (REINFORCE++ with baseline,
     2501.03262).
