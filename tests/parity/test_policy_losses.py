@@ -412,6 +412,7 @@ TRL_TWINS = {
     ),
     "sapo": ("sapo", {"loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "sapo"}),
     "gspo": ("gspo", {"loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "grpo", "level": "sequence"}),
+    "luspo": ("gspo", {"loss_aggregation": "seq-mean-token-sum"}, {"loss_type": "luspo", "level": "sequence"}),
     # TRL bounds cispo's weight from above only, and by the bound itself.
     "cispo": (
         "cispo",

@@ -174,6 +174,21 @@ def test_gspo_clips_a_response_as_a_whole() -> None:
     assert float(output.metrics["clip_frac"]) == 1.0
 
 
+def test_luspo_is_gspo_with_each_response_weighted_by_its_length() -> None:
+    """Value and gradient of (1/G) sum over responses of length * max(-A s, -A clip(s)), in float64."""
+    inputs = replace(batch(equal_in_row=True), weights=None)
+    log_probs = inputs.log_probs.clone().requires_grad_()
+    lengths = inputs.response_mask.sum(-1).double()
+    mean = ((log_probs - inputs.old_log_probs) * inputs.response_mask).sum(-1) / lengths.clamp(min=1)
+    ratio, advantages = mean.exp(), inputs.advantages[:, 0]
+    per_response = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.3))
+    expected = (lengths * per_response).sum() / 5  # a failed sample counts in no mean
+    torch.autograd.backward(expected)
+    output, gradient = run("gspo", inputs, replace(CONFIG, loss_aggregation="seq-mean-token-sum"))
+    assert float(output.loss) == pytest.approx(float(expected.detach()), rel=1e-12)
+    assert log_probs.grad is not None and torch.allclose(gradient, log_probs.grad, rtol=1e-9, atol=1e-12)
+
+
 def test_cispo_clips_the_weight_and_keeps_the_gradient() -> None:
     output, gradient = run(
         "cispo", one_row([UP, DOWN, 0.1], [2.0, 2.0, -1.0]), PolicyLossConfig(loss_aggregation="token-sum")
