@@ -127,6 +127,10 @@ CONFIG = PolicyLossConfig(
     kl_cov_ratio=0.2,
     ppo_kl_coef=0.6,
     dppo_max_ratio=DUAL,
+    vespo_k_pos=1.5,
+    vespo_lambda_pos=2.5,
+    vespo_k_neg=3.5,
+    vespo_lambda_neg=0.5,
 )
 
 
@@ -379,6 +383,9 @@ def trls(
         tools=None,
     )
     trainer.args = MagicMock(delta=delta, sapo_temperature_pos=0.9, sapo_temperature_neg=1.4, steps_per_generation=1)
+    for name in ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"):
+        setattr(trainer.args, name, getattr(CONFIG, name))
+    trainer.get_gamma_weights = trl.GRPOTrainer.get_gamma_weights
     trainer.accelerator.num_processes = 1
     trainer.accelerator.gather = trainer.accelerator.gather_for_metrics = lambda x: x
     trainer.accelerator.reduce = lambda x, **_: x
@@ -412,6 +419,7 @@ TRL_TWINS = {
     ),
     "sapo": ("sapo", {"loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "sapo"}),
     "gspo": ("gspo", {"loss_aggregation": "seq-mean-token-mean"}, {"loss_type": "grpo", "level": "sequence"}),
+    "vespo": ("vespo", {"loss_aggregation": "token-mean"}, {"loss_type": "vespo"}),
     "luspo": ("gspo", {"loss_aggregation": "seq-mean-token-sum"}, {"loss_type": "luspo", "level": "sequence"}),
     # TRL bounds cispo's weight from above only, and by the bound itself.
     "cispo": (

@@ -32,6 +32,10 @@ CONFIG = PolicyLossConfig(
     tau_pos=0.8,
     tau_neg=1.7,
     dppo_max_ratio=1.5,
+    vespo_k_pos=1.5,
+    vespo_lambda_pos=2.5,
+    vespo_k_neg=3.5,
+    vespo_lambda_neg=0.5,
 )
 TOKEN_SUM = replace(CONFIG, loss_aggregation="token-sum")
 
@@ -206,6 +210,24 @@ def test_sapo_by_hand() -> None:
     high, low = 1 / (1 + math.exp(-0.5)), 1 / (1 + math.exp(-1.0))
     assert float(output.loss) == pytest.approx(-4 * high + 2 * low, rel=1e-5)
     assert gradient[0].tolist() == pytest.approx([-4 * high * (1 - high) * 1.5, 4 * low * (1 - low) * 1.5], rel=1e-5)
+
+
+def test_vespo_weighs_a_response_by_the_product_of_its_ratios() -> None:
+    # W = 1.5 * 0.5 = 0.75 for both tokens, whose advantages differ in sign.
+    output, gradient = run("vespo", one_row([UP, DOWN], [2.0, -1.0]), PolicyLossConfig(loss_aggregation="token-sum"))
+    positive = math.exp(3) * 0.75**2 * math.exp(-3 * 0.75)
+    negative = math.exp(2) * 0.75**3 * math.exp(-2 * 0.75)
+    assert gradient[0].tolist() == pytest.approx([-2 * positive, negative], rel=1e-5)
+    assert float(output.loss) == pytest.approx(-2 * positive * -3 + negative * -3, rel=1e-5)
+    assert float(output.metrics["sequence_weight_mean"]) == pytest.approx((positive + negative) / 2, rel=1e-5)
+    assert float(output.metrics["ratio_mean"]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("log_ratios", [[60.0, 60.0], [-60.0, -60.0]])
+def test_vespo_hardly_learns_from_a_response_far_from_the_old_policy(log_ratios: list[float]) -> None:
+    for advantage in (1.0, -1.0):
+        gradient = gradient_row("vespo", one_row(log_ratios, [advantage] * 2), replace(TOKEN_SUM))
+        assert max(map(abs, gradient)) < 1e-9
 
 
 def test_gmpo_takes_the_geometric_mean_of_clipped_ratios() -> None:
@@ -392,6 +414,14 @@ def _kl_cov_gradient(i: LossInputs, c: PolicyLossConfig) -> Tensor:
     return -i.advantages * _ratio(i) + torch.where((i.covariance_rank * 18).round() < 5.4, pull, 0.0)
 
 
+def _vespo_gradient(i: LossInputs, c: PolicyLossConfig) -> Tensor:
+    w = torch.where(i.response_mask, _ratio(i), 1.0).prod(-1, keepdim=True)
+    is_positive = i.advantages >= 0
+    k = torch.where(is_positive, c.vespo_k_pos, c.vespo_k_neg)
+    decay = torch.where(is_positive, c.vespo_lambda_pos, c.vespo_lambda_neg)
+    return -i.advantages * decay.exp() * w**k * (-decay * w).exp()
+
+
 GRADIENTS: dict[str, Callable[[LossInputs, PolicyLossConfig], Tensor]] = {
     "ppo": _ppo_dual_gradient,
     "gspo": _gspo_gradient,
@@ -401,6 +431,7 @@ GRADIENTS: dict[str, Callable[[LossInputs, PolicyLossConfig], Tensor]] = {
     "clip_cov": _clip_cov_gradient,
     "kl_cov": _kl_cov_gradient,
     "gmpo": _gmpo_gradient,
+    "vespo": _vespo_gradient,
     "dro": lambda i, c: -i.advantages + c.dro_beta * (i.log_probs - i.old_log_probs),
     "dppo_tv": _dppo_tv_gradient,
     "dppo_kl": _dppo_kl_gradient,
@@ -419,7 +450,7 @@ def test_gradient_is_the_closed_form(name: str) -> None:
     expected = torch.where(inputs.response_mask, GRADIENTS[name](inputs, config), 0.0)
     _, gradient = run(name, inputs, config)
     assert torch.allclose(gradient, expected, rtol=1e-6, atol=1e-12)
-    if name not in ("gpg", "reinforce", "cispo", "sapo", "dro", "kl_cov"):
+    if name not in ("gpg", "reinforce", "cispo", "sapo", "vespo", "dro", "kl_cov"):
         assert (gradient[inputs.response_mask] == 0).any() and gradient.any(), (
             "the batch should hold some tokens and leave some"
         )

@@ -37,6 +37,7 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
         off_policy="unclipped",
     ),
     "gmpo": PolicyLoss(fn=_imported("sequence:gmpo")),
+    "vespo": PolicyLoss(fn=_imported("sequence:vespo")),
     "dro": PolicyLoss(fn=_imported("score:dro"), acts_without_advantage=True, off_policy="unclipped"),
     "dppo_tv": PolicyLoss(fn=_imported("score:dppo_tv")),
     "dppo_kl": PolicyLoss(fn=_imported("score:dppo_kl")),

@@ -1,10 +1,10 @@
-"""Losses on one ratio per response, the geometric mean of its tokens' ratios: gspo, gmpo.
+"""Losses on one ratio per response: the geometric mean of its tokens' ratios (gspo, gmpo), or their product (vespo).
 
-Each token of a response has the response's loss, so that every aggregation and rollout-correction weights per token
-work; the papers' mean over responses is ``seq-mean-token-mean``.
+Each token of a response has the response's loss or weight, so that every aggregation and rollout-correction weights per
+token work; the mean over responses of gspo's and gmpo's papers is ``seq-mean-token-mean``.
 
-As in the papers, no token's log-ratio is bounded before the mean is taken. The mean is clamped to +-20 nats, so that
-exp stays finite; a clamped response has no gradient.
+As in the papers, no token's log-ratio is bounded before the mean or the sum is taken, which is clamped to +-20 nats, so
+that exp stays finite. A clamped response of gspo and gmpo has no gradient.
 
 Of an episode with several rows, each row has its own ratio: the rows may be in different micro-batches.
 """
@@ -68,3 +68,25 @@ def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     ratio = _held(_row_mean(held, inputs.response_mask)).exp().expand_as(log_ratio)
     metrics = {"clip_frac": held != log_ratio, **ratio_metrics(bounded_log_ratio(inputs), ratio)}
     return TokenLosses(losses=-inputs.advantages * ratio, metrics=metrics)
+
+
+def vespo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
+    """Return -phi(W) A log_probs with a soft weight on the response's importance ratio W, held constant (VESPO,
+    2602.10693).
+
+    W is the product of the response's token ratios, its logarithm clamped to +-20 nats. phi(W) = exp(lambda) W^k
+    exp(-lambda W), which is 1 at W = 1, has its maximum at W = k / lambda, and decays on both sides. k and lambda are
+    ``vespo_k_pos`` and ``vespo_lambda_pos`` for A >= 0, ``vespo_k_neg`` and ``vespo_lambda_neg`` otherwise.
+
+    Returns:
+        Metrics: ``sequence_weight_mean`` (phi), and those of ``ratio_metrics`` with the tokens' ratios.
+    """
+    log_ratio = bounded_log_ratio(inputs).detach()
+    total = (inputs.log_probs - inputs.old_log_probs).detach().sum(-1, keepdim=True)
+    log_product = _held(total)
+    is_positive = inputs.advantages >= 0
+    k = torch.where(is_positive, config.vespo_k_pos, config.vespo_k_neg)
+    decay = torch.where(is_positive, config.vespo_lambda_pos, config.vespo_lambda_neg)
+    weight = (decay + k * log_product - decay * log_product.exp()).exp()
+    metrics = {"sequence_weight_mean": weight, **ratio_metrics(log_ratio, log_ratio.exp())}
+    return TokenLosses(losses=-weight * inputs.advantages * inputs.log_probs, metrics=metrics)

@@ -42,6 +42,14 @@ class PolicyLossConfig(Section):
     tau_neg: float = positive(
         1.05, "Steepness of sapo's gate for the others; above tau_pos their gradient fades faster."
     )
+    vespo_k_pos: float = positive(
+        2.0, "vespo: power of the response's ratio for advantages of at least 0; higher weighs low ratios less."
+    )
+    vespo_lambda_pos: float = positive(
+        3.0, "vespo: decay in the response's ratio for advantages of at least 0; higher weighs high ratios less."
+    )
+    vespo_k_neg: float = positive(3.0, "vespo: as vespo_k_pos, for negative advantages.")
+    vespo_lambda_neg: float = positive(2.0, "vespo: as vespo_lambda_pos, for negative advantages.")
     clip_cov_ratio: float = fraction(0.0002, "Share of the mini-batch's tokens that clip_cov masks.")
     clip_cov_rank_low: float = fraction(0.0002, "clip_cov never masks this share of tokens, the highest covariances.")
     clip_cov_rank_high: float = fraction(0.02, "clip_cov masks tokens only within this share of highest covariances.")

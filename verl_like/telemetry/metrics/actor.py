@@ -32,6 +32,12 @@ ACTOR: tuple[Metric, ...] = (
         "Tokens affected by the dual clip; only with actor.clip_ratio_dual.",
         "update",
     ),
+    Metric(
+        "actor/sequence_weight_mean",
+        "",
+        "Mean over tokens of the weight of their response; only with actor.policy_loss=vespo.",
+        "update",
+    ),
     Metric("actor/ppo_kl", "nats", "KL(old actor, new actor) per token, k3 estimate.", "update"),
     Metric(
         "actor/ratio_mean", "", "Mean probability ratio of new to old actor; close to 1 in a healthy run.", "update"
