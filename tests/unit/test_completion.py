@@ -27,7 +27,7 @@ def test_the_first_word_is_a_command() -> None:
 
 def test_keys_come_section_by_section_and_presets_next_to_them() -> None:
     assert words_at("verl-like train alg") == ["algorithm.", "algorithm="]
-    inside = words_at("verl-like sft actor.o")
+    inside = words_at("verl-like sft actor.op")
     assert inside == ["actor.optim."]
     assert "actor.optim.lr=" in words_at("verl-like train recipe.yaml actor.optim.")
     assert words_at("verl-like help actor.optim.l") == ["actor.optim.lr"]

@@ -13,6 +13,7 @@ from verl_like.algorithms.correction import Correction, correction
 from verl_like.algorithms.kl import kl
 from verl_like.algorithms.policy_losses import policy_loss_of
 from verl_like.algorithms.policy_losses.base import aggregated, zero_padded
+from verl_like.algorithms.token_masks import left_out, without
 from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput
 from verl_like.config.schema import ActorConfig, CorrectionConfig
 from verl_like.protocol import DataProto
@@ -40,6 +41,7 @@ class ActorLoss:
     """policy loss + kl_loss_coef * KL(actor, ref) - entropy_coef * entropy, each term under ``actor.loss_aggregation``.
 
     With a ``correction`` each token's policy loss is weighted for the difference between the engine and the trainer.
+    Tokens that :func:`verl_like.algorithms.token_masks.left_out` names have no policy loss.
 
     Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``, and ``ref_log_probs`` if ``kl_loss_coef`` >
     0.
@@ -92,12 +94,15 @@ class ActorLoss:
         kl_loss = self._kl_loss(inputs)
         corrected = self._corrected(inputs)
         found = self.token_losses(inputs, config)
-        policy = aggregated(found, inputs, config, weights=None if corrected is None else corrected.weights)
+        dropped = left_out(inputs, config)
+        weights = without(None if corrected is None else corrected.weights, dropped)
+        policy = aggregated(found, inputs, config, weights=weights)
         loss = policy.loss
         metrics = {
             "policy_loss": policy.loss.detach(),
             **policy.metrics,
             **({} if corrected is None else corrected.metrics),
+            **{name: token_share(tokens, mask, totals) for name, tokens in dropped.items()},
         }
         if kl_loss is not None:
             loss = loss + config.kl_loss_coef * kl_loss

@@ -35,6 +35,7 @@ from verl_like.checks.environment import ENVIRONMENT_RULES, environment_files_ex
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
 from verl_like.checks.lora import LORA_RULES
+from verl_like.checks.loss import LOSS_RULES
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_exist
 from verl_like.checks.pools import pools_have_a_role, pools_problem
 from verl_like.checks.reward import REWARD_RULES, reward_files_exist
@@ -96,7 +97,7 @@ def contradictions(config: Config, *, num_devices: int | None = None) -> list[st
     is_here = num_devices is None and not config.cluster.address
     gpus = gpus_here() if is_here else Gpus(num_devices)
     unknown = list(algorithms_exist(config))
-    of_algorithms = () if unknown else (*ALGORITHM_RULES, *SCHEDULE_RULES, pools_have_a_role)
+    of_algorithms = () if unknown else (*ALGORITHM_RULES, *LOSS_RULES, *SCHEDULE_RULES, pools_have_a_role)
     own_rules = (*of_algorithms, *REWARD_RULES, *ENVIRONMENT_RULES)
     return [
         *unknown,

@@ -48,6 +48,11 @@ def bounded_log_ratio(inputs: LossInputs) -> Tensor:
     return (inputs.log_probs - inputs.old_log_probs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
+def row_mean(token_values: Tensor, mask: Tensor) -> Tensor:
+    """Return [B, 1], the mean over the row's valid tokens, 0 for a row without any; padding must be zero."""
+    return token_values.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+
+
 def clipped_surrogate(ratio: Tensor, inputs: LossInputs, config: PolicyLossConfig) -> tuple[Tensor, Tensor]:
     """Return [B, T] max(-A r, -A clip(r, 1 - low, 1 + high)), and [B, T] bool: clipped tokens, which have no
     gradient.

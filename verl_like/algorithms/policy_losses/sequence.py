@@ -15,14 +15,9 @@ import torch
 from torch import Tensor
 
 from verl_like.algorithms.kl import MAX_LOG_RATIO
-from verl_like.algorithms.policy_losses.base import bounded_log_ratio, clipped_surrogate, ratio_metrics
+from verl_like.algorithms.policy_losses.base import bounded_log_ratio, clipped_surrogate, ratio_metrics, row_mean
 from verl_like.algorithms.types import LossInputs, TokenLosses
 from verl_like.config.schema import PolicyLossConfig
-
-
-def _row_mean(token_values: Tensor, mask: Tensor) -> Tensor:
-    """Return [B, 1], the mean over the row's valid tokens, 0 for a row without any; padding must be zero."""
-    return token_values.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _held(mean_log_ratio: Tensor) -> Tensor:
@@ -44,7 +39,7 @@ def gspo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     log_ratio = inputs.log_probs - inputs.old_log_probs
     # The value is s for every token, the gradient that of the token's own log-prob; zero, not NaN, if that is -inf.
     own = (log_ratio - log_ratio.detach()).nan_to_num()
-    ratio = _held(_row_mean(log_ratio, inputs.response_mask).detach() + own).exp()
+    ratio = _held(row_mean(log_ratio, inputs.response_mask).detach() + own).exp()
     token_losses, is_held = clipped_surrogate(ratio, inputs, config)
     metrics = {"clip_frac": is_held, **ratio_metrics(bounded_log_ratio(inputs), ratio)}
     return TokenLosses(losses=token_losses, metrics=metrics)
@@ -65,7 +60,7 @@ def gmpo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     held = torch.where(
         inputs.advantages > 0, log_ratio.clamp(max=config.clip_ratio_high), log_ratio.clamp(min=-config.clip_ratio_low)
     )
-    ratio = _held(_row_mean(held, inputs.response_mask)).exp().expand_as(log_ratio)
+    ratio = _held(row_mean(held, inputs.response_mask)).exp().expand_as(log_ratio)
     metrics = {"clip_frac": held != log_ratio, **ratio_metrics(bounded_log_ratio(inputs), ratio)}
     return TokenLosses(losses=-inputs.advantages * ratio, metrics=metrics)
 

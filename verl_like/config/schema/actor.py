@@ -64,6 +64,12 @@ class PolicyLossConfig(Section):
         "Reduction of token losses; all counts are global.",
         choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
     )
+    off_policy_mask_threshold: float = non_negative(
+        0.0,
+        "Leave out the tokens of negative advantage of a response whose log-probs have fallen by more than this on "
+        "average since the engine sampled it (DeepSeek-V3.2); 0 turns it off.",
+        unit="nats",
+    )
     entropy_coef: float = non_negative(0.0, "Weight of the entropy bonus.")
     kl_loss_coef: float = non_negative(0.0, "Weight of the KL(actor, ref) term in the loss; above 0 loads a reference.")
     kl_loss_type: str = option(

@@ -42,6 +42,12 @@ ACTOR: tuple[Metric, ...] = (
     Metric(
         "actor/ratio_mean", "", "Mean probability ratio of new to old actor; close to 1 in a healthy run.", "update"
     ),
+    Metric(
+        "actor/off_policy_masked_frac",
+        "fraction",
+        "Tokens left out of the policy loss; only with actor.off_policy_mask_threshold.",
+        "update",
+    ),
     Metric("actor/grad_norm", "", "Gradient norm before clipping.", "update"),
     Metric("actor/lr", "", "Learning rate, mean over the step's updates.", "update"),
     Metric(

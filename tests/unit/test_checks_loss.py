@@ -1,0 +1,38 @@
+"""Rules on the terms of the actor's loss: what each refuses, and that its remedy works."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from tests.unit.test_checks_algorithm import config
+from verl_like.checks import loss as loss_checks
+from verl_like.checks.loss import LOSS_RULES
+
+
+def problems(**changes: object) -> list[str]:
+    made = config(**changes)
+    return [problem for rule in LOSS_RULES for problem in rule(made)]
+
+
+def test_every_rule_of_the_module_is_in_the_list() -> None:
+    rules = [each for each in vars(loss_checks).values() if inspect.isfunction(each)]
+    assert set(rules) == set(LOSS_RULES)
+
+
+def test_the_defaults_pass() -> None:
+    assert not problems()
+
+
+@pytest.mark.parametrize("option", ["off_policy_mask_threshold"])
+def test_a_term_of_the_engines_log_probs_is_refused_with_top_p_and_top_k(option: str) -> None:
+    term = {f"actor__{option}": 0.5}
+    assert problems(rollout__top_p=0.9, **term) == [
+        f"rollout.top_p is 0.9 and rollout.top_k is -1, but actor.{option} compares the policy's log-probs with the "
+        f"engine's, which are then over the kept candidates only. Set rollout.top_p=1 rollout.top_k=-1, or "
+        f"actor.{option}=0."
+    ]
+    assert problems(rollout__top_k=50, **term)
+    assert not problems(**term)
+    assert not problems(rollout__top_p=0.9)
