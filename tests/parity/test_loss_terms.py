@@ -59,3 +59,20 @@ def test_the_off_policy_mask_equals_trl(trl: Any, threshold: float) -> None:
         )
         differ += found[0] != ours(inputs, CONFIG)[0]
     assert differ, "some responses should be masked"
+
+
+@pytest.mark.parametrize("is_unbiased", [True, False])
+def test_the_kl_in_the_loss_equals_trl(trl: Any, is_unbiased: bool) -> None:
+    for seed in range(6):
+        inputs = batch(seed, equal_in_row=True)
+        ref = shifted(inputs, seed)
+        config = replace(CONFIG, kl_loss_coef=0.3, weigh_kl_by_ratio=is_unbiased)
+        expected = trls(
+            trl,
+            inputs,
+            loss_type="dapo",
+            columns={"ref_per_token_logps": ref},
+            beta=0.3,
+            use_bias_correction_kl=is_unbiased,
+        )
+        assert_equal(ours(inputs, config, ref_log_probs=ref), expected)

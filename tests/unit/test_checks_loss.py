@@ -25,6 +25,24 @@ def test_the_defaults_pass() -> None:
     assert not problems()
 
 
+def test_a_ratio_without_a_kl_in_the_loss_is_refused() -> None:
+    assert problems(actor__weigh_kl_by_ratio=True) == [
+        "actor.weigh_kl_by_ratio is true, but actor.kl_loss_coef is 0, so the loss has no KL. Set "
+        "actor.kl_loss_coef=0.001, or actor.weigh_kl_by_ratio=false."
+    ]
+    assert not problems(actor__weigh_kl_by_ratio=True, actor__kl_loss_coef=0.001)
+
+
+@pytest.mark.parametrize("kind", ["k2", "abs", "k1+", "k3+"])
+def test_a_ratio_with_a_biased_estimator_is_refused(kind: str) -> None:
+    changes = {"actor__weigh_kl_by_ratio": True, "actor__kl_loss_coef": 0.1, "actor__kl_loss_type": kind}
+    assert problems(**changes) == [
+        f"actor.weigh_kl_by_ratio is true, but with actor.kl_loss_type={kind} the product does not have the gradient "
+        "of the KL; expected k1 or k3. Set actor.kl_loss_type=k3, or actor.weigh_kl_by_ratio=false."
+    ]
+    assert not problems(**{**changes, "actor__kl_loss_type": "k3"})
+
+
 @pytest.mark.parametrize("option", ["off_policy_mask_threshold"])
 def test_a_term_of_the_engines_log_probs_is_refused_with_top_p_and_top_k(option: str) -> None:
     term = {f"actor__{option}": 0.5}

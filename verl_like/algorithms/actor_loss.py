@@ -12,7 +12,7 @@ from verl_like.algorithms.aggregate import aggregate, token_share
 from verl_like.algorithms.correction import Correction, correction
 from verl_like.algorithms.kl import kl
 from verl_like.algorithms.policy_losses import policy_loss_of
-from verl_like.algorithms.policy_losses.base import aggregated, zero_padded
+from verl_like.algorithms.policy_losses.base import aggregated, bounded_log_ratio, zero_padded
 from verl_like.algorithms.token_masks import left_out, without
 from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput
 from verl_like.config.schema import ActorConfig, CorrectionConfig
@@ -39,6 +39,9 @@ class LogProbGap:
 
 class ActorLoss:
     """policy loss + kl_loss_coef * KL(actor, ref) - entropy_coef * entropy, each term under ``actor.loss_aggregation``.
+
+    With ``weigh_kl_by_ratio`` the KL of a token is multiplied by its ratio pi / pi_old (DeepSeek-V3.2, 2512.02556,
+    equation 7).
 
     With a ``correction`` each token's policy loss is weighted for the difference between the engine and the trainer.
     Tokens that :func:`verl_like.algorithms.token_masks.left_out` names have no policy loss.
@@ -129,6 +132,9 @@ class ActorLoss:
             return None
         assert inputs.ref_log_probs is not None, "actor.kl_loss_coef > 0, but the batch has no ref_log_probs"
         token_kl = kl(inputs.log_probs, inputs.ref_log_probs, config.kl_loss_type)
+        if config.weigh_kl_by_ratio:
+            # With gradient: on samples of the old policy the product has the mean and the gradient of the KL itself.
+            token_kl = token_kl * bounded_log_ratio(inputs).exp()
         return aggregate(token_kl, inputs.response_mask, config.loss_aggregation, inputs.totals, inputs.sequence_tokens)
 
     def _corrected(self, inputs: LossInputs) -> Correction | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 
 from verl_like.config.schema import Config
 
+UNBIASED = ("k1", "k3")  # estimators whose mean over samples of the policy is the KL
+
 
 def engine_log_probs_are_over_the_vocabulary(config: Config) -> Iterator[str]:
     rollout = config.rollout
@@ -20,4 +22,24 @@ def engine_log_probs_are_over_the_vocabulary(config: Config) -> Iterator[str]:
             )
 
 
-LOSS_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (engine_log_probs_are_over_the_vocabulary,)
+def ratio_weighs_an_unbiased_kl(config: Config) -> Iterator[str]:
+    actor = config.actor
+    if not actor.weigh_kl_by_ratio:
+        return
+    if actor.kl_loss_coef == 0:
+        yield (
+            "actor.weigh_kl_by_ratio is true, but actor.kl_loss_coef is 0, so the loss has no KL. Set "
+            "actor.kl_loss_coef=0.001, or actor.weigh_kl_by_ratio=false."
+        )
+    if actor.kl_loss_type not in UNBIASED:
+        yield (
+            f"actor.weigh_kl_by_ratio is true, but with actor.kl_loss_type={actor.kl_loss_type} the product does not "
+            f"have the gradient of the KL; expected {' or '.join(UNBIASED)}. Set actor.kl_loss_type=k3, or "
+            "actor.weigh_kl_by_ratio=false."
+        )
+
+
+LOSS_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
+    engine_log_probs_are_over_the_vocabulary,
+    ratio_weighs_an_unbiased_kl,
+)

@@ -77,6 +77,11 @@ class PolicyLossConfig(Section):
         "Estimator of that KL; a + keeps its value but takes the gradient of k2, the KL's own.",
         choices=("k1", "k2", "k3", "abs", "k1+", "k2+", "k3+", "abs+"),
     )
+    weigh_kl_by_ratio: bool = option(
+        False,
+        "Multiply that KL by the ratio of the policy to the old one, which gives k1 and k3 the KL's own gradient "
+        "(DeepSeek-V3.2's unbiased KL).",
+    )
 
 
 @dataclass(kw_only=True)
