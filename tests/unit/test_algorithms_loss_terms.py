@@ -79,3 +79,42 @@ def test_a_kl_weighed_by_an_extreme_ratio_is_finite() -> None:
     outputs, columns = row([-1.0, -90.0], old_log_probs=[-200.0, -1.0], ref_log_probs=[-90.0, -1.0])
     output, gradient = run(config, outputs, columns)
     assert output.loss.isfinite() and torch.tensor(gradient).isfinite().all()
+
+
+def test_the_square_to_the_engines_log_probs_by_hand() -> None:
+    outputs, columns = row([-1.0, -2.0], old_log_probs=[-1.0, -2.0], rollout_log_probs=[-1.5, -1.9])
+    output, gradient = run(ActorConfig(rollout_kl_coef=0.4), outputs, columns)
+    assert float(output.metrics["actor/rollout_kl_loss"]) == pytest.approx((0.5**2 + 0.1**2) / 2)
+    assert float(output.loss.detach()) == pytest.approx(0.4 * (0.5**2 + 0.1**2) / 2)
+    assert gradient == pytest.approx([0.4 * 2 * 0.5 / 2, 0.4 * 2 * -0.1 / 2])
+
+
+def test_the_square_acts_on_tokens_that_the_clip_and_the_off_policy_mask_drop() -> None:
+    outputs, columns = row([-1.0, -2.0], old_log_probs=[-3.0, -2.0], rollout_log_probs=[-0.5, -1.0])
+    columns["advantages"] = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
+    config = ActorConfig(rollout_kl_coef=0.4, off_policy_mask_threshold=0.1, loss_aggregation="token-sum")
+    _, gradient = run(config, outputs, columns)
+    assert gradient == pytest.approx([0.4 * 2 * -0.5, 0.4 * 2 * -1.0]), "the first is clipped, the second masked"
+
+
+def test_dppo_with_the_square_is_the_loss_of_prime_rl() -> None:
+    """Its default: -A r for kept tokens, + tau (log r)^2 for all, r to the engine; the token's own advantage."""
+    generator = torch.Generator().manual_seed(2)
+    noise = torch.randn(3, 40, generator=generator, dtype=torch.float64)
+    log_probs, advantages = -0.3 - noise[0].abs(), noise[2]
+    engine = (log_probs + 0.7 * noise[1]).clamp(max=-1e-3)
+    ratio, moved = (log_probs - engine).exp(), log_probs.exp() - engine.exp()
+    is_held = torch.where(advantages > 0, moved > 0.2, moved < -0.2)
+    expected = torch.where(is_held, 0.0, -advantages * ratio) + 0.05 * 2 * (log_probs - engine)
+    assert is_held.any() and not is_held.all()
+    config = ActorConfig(policy_loss="dppo_tv", rollout_kl_coef=0.05, loss_aggregation="token-sum")
+    outputs, columns = row(log_probs.tolist(), old_log_probs=engine.tolist(), rollout_log_probs=engine.tolist())
+    columns["advantages"] = advantages[None]
+    _, gradient = run(config, outputs, columns)
+    assert gradient == pytest.approx(expected.tolist(), rel=1e-9)
+
+
+def test_the_square_without_the_engines_log_probs_is_named() -> None:
+    outputs, columns = row([-1.0, -2.0], old_log_probs=[-1.0, -2.0])
+    with pytest.raises(AssertionError, match=r"rollout_kl_coef > 0, but the batch has no rollout_log_probs"):
+        run(ActorConfig(rollout_kl_coef=0.1), outputs, columns)

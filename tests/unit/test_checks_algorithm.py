@@ -296,7 +296,7 @@ def test_a_covariance_band_that_is_narrower_than_its_share_is_refused() -> None:
     assert passes(actor__policy_loss="clip_cov", actor__clip_cov_ratio=0.05, actor__clip_cov_rank_high=0.06)
 
 
-@pytest.mark.parametrize("option", ["kl_loss_coef", "entropy_coef"])
+@pytest.mark.parametrize("option", ["kl_loss_coef", "rollout_kl_coef", "entropy_coef"])
 def test_rows_without_advantage_are_not_skipped_where_another_term_moves_the_weights(option: str) -> None:
     assert refusal(actor__skip_zero_advantages=True, **{f"actor__{option}": 0.01}) == (
         f"actor.skip_zero_advantages is true, but actor.{option} is above 0, so responses without advantage also "

@@ -43,7 +43,7 @@ def test_a_ratio_with_a_biased_estimator_is_refused(kind: str) -> None:
     assert not problems(**{**changes, "actor__kl_loss_type": "k3"})
 
 
-@pytest.mark.parametrize("option", ["off_policy_mask_threshold"])
+@pytest.mark.parametrize("option", ["off_policy_mask_threshold", "rollout_kl_coef"])
 def test_a_term_of_the_engines_log_probs_is_refused_with_top_p_and_top_k(option: str) -> None:
     term = {f"actor__{option}": 0.5}
     assert problems(rollout__top_p=0.9, **term) == [

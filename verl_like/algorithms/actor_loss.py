@@ -38,7 +38,8 @@ class LogProbGap:
 
 
 class ActorLoss:
-    """policy loss + kl_loss_coef * KL(actor, ref) - entropy_coef * entropy, each term under ``actor.loss_aggregation``.
+    """policy loss + kl_loss_coef * KL(actor, ref) + rollout_kl_coef * (log pi - log pi_rollout)^2 - entropy_coef *
+    entropy, each term under ``actor.loss_aggregation``.
 
     With ``weigh_kl_by_ratio`` the KL of a token is multiplied by its ratio pi / pi_old (DeepSeek-V3.2, 2512.02556,
     equation 7).
@@ -46,15 +47,16 @@ class ActorLoss:
     With a ``correction`` each token's policy loss is weighted for the difference between the engine and the trainer.
     Tokens that :func:`verl_like.algorithms.token_masks.left_out` names have no policy loss.
 
-    Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``, and ``ref_log_probs`` if ``kl_loss_coef`` >
-    0.
+    Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``, ``ref_log_probs`` if ``kl_loss_coef`` >
+    0, and ``rollout_log_probs`` if ``rollout_kl_coef`` > 0.
 
     If no stage has computed ``old_log_probs``, a ``gap`` is passed, which then collects the difference between the
     log-probs of this forward pass and the engine's. The old log-probs are the engine's with ``use_rollout_log_probs``.
     Otherwise they are those of this forward pass, which belong to the same policy if the batch makes one update.
 
-    Metrics are named ``actor/...``: ``loss`` (all terms), ``policy_loss``, ``kl_loss`` and ``entropy`` (unweighted,
-    only if their coefficient is above 0; entropy is the mean over tokens, in nats), and the metrics of the policy loss.
+    Metrics are named ``actor/...``: ``loss`` (all terms), ``policy_loss``, ``kl_loss``, ``rollout_kl_loss`` and
+    ``entropy`` (unweighted, only if their coefficient is above 0; entropy is the mean over tokens, in nats), and the
+    metrics of the policy loss and of the masks.
     """
 
     def __init__(
@@ -110,6 +112,10 @@ class ActorLoss:
         if kl_loss is not None:
             loss = loss + config.kl_loss_coef * kl_loss
             metrics["kl_loss"] = kl_loss.detach()
+        if config.rollout_kl_coef > 0:
+            rollout_kl = self._rollout_kl(inputs)
+            loss = loss + config.rollout_kl_coef * rollout_kl
+            metrics["rollout_kl_loss"] = rollout_kl.detach()
         if config.entropy_coef > 0:
             assert inputs.entropy is not None, "actor.entropy_coef > 0, but the forward pass returned no entropy"
             entropy = aggregate(inputs.entropy, mask, config.loss_aggregation, totals, inputs.sequence_tokens)
@@ -136,6 +142,14 @@ class ActorLoss:
             # With gradient: on samples of the old policy the product has the mean and the gradient of the KL itself.
             token_kl = token_kl * bounded_log_ratio(inputs).exp()
         return aggregate(token_kl, inputs.response_mask, config.loss_aggregation, inputs.totals, inputs.sequence_tokens)
+
+    def _rollout_kl(self, inputs: LossInputs) -> Tensor:
+        """Return the mean square of log pi - log pi_rollout under ``loss_aggregation`` (Kimi K2.5, 2602.02276)."""
+        assert inputs.rollout_log_probs is not None, "actor.rollout_kl_coef > 0, but the batch has no rollout_log_probs"
+        square = (inputs.log_probs - inputs.rollout_log_probs).square()
+        return aggregate(
+            square, inputs.response_mask, self.config.loss_aggregation, inputs.totals, inputs.sequence_tokens
+        )
 
     def _corrected(self, inputs: LossInputs) -> Correction | None:
         """Return the weights for the difference between the engine and the trainer, if it is corrected."""

@@ -183,6 +183,7 @@ def skipped_rows_have_no_gradient(config: Config) -> Iterator[str]:
         return
     for name, has_gradient in (
         ("actor.kl_loss_coef", actor.kl_loss_coef > 0),
+        ("actor.rollout_kl_coef", actor.rollout_kl_coef > 0),
         ("actor.entropy_coef", actor.entropy_coef > 0),
     ):
         if has_gradient:

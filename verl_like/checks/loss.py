@@ -13,7 +13,10 @@ def engine_log_probs_are_over_the_vocabulary(config: Config) -> Iterator[str]:
     rollout = config.rollout
     if rollout.top_p >= 1 and rollout.top_k <= 0:
         return
-    for name, is_on in (("off_policy_mask_threshold", config.actor.off_policy_mask_threshold > 0),):
+    for name, is_on in (
+        ("off_policy_mask_threshold", config.actor.off_policy_mask_threshold > 0),
+        ("rollout_kl_coef", config.actor.rollout_kl_coef > 0),
+    ):
         if is_on:
             yield (
                 f"rollout.top_p is {rollout.top_p:g} and rollout.top_k is {rollout.top_k}, but actor.{name} compares "

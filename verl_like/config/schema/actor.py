@@ -64,6 +64,9 @@ class PolicyLossConfig(Section):
         "Reduction of token losses; all counts are global.",
         choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
     )
+    rollout_kl_coef: float = non_negative(
+        0.0, "Weight of the squared difference between the policy's and the engine's log-probs in the loss (Kimi K2.5)."
+    )
     off_policy_mask_threshold: float = non_negative(
         0.0,
         "Leave out the tokens of negative advantage of a response whose log-probs have fallen by more than this on "

@@ -14,6 +14,13 @@ ACTOR: tuple[Metric, ...] = (
         "update",
     ),
     Metric(
+        "actor/rollout_kl_loss",
+        "nats^2",
+        "Squared difference of the policy's and the engine's log-probs under actor.loss_aggregation, unweighted; only "
+        "with actor.rollout_kl_coef.",
+        "update",
+    ),
+    Metric(
         "actor/entropy",
         "nats",
         "Mean entropy per token in the update's forward pass; only with actor.entropy_coef.",
