@@ -143,6 +143,7 @@ def as_on_gpu(case: Case) -> Iterator[None]:
             num_micro_batches=plan.num_micro_batches,
             num_tokens=1.0,
             num_sequences=1.0,
+            num_prompts=1.0,
             ranks_with_rows=list(range(case.ranks)),
         )
 

@@ -16,11 +16,18 @@ from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.config.schema import ActorConfig, CorrectionConfig
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.protocol import DataProto, Ragged
-from verl_like.workers.groups import episode_columns
+from verl_like.workers.groups import count_columns
 
 TEMPERATURE, LONGEST = 0.8, 16  # those of build_learner
 CORRECTION = CorrectionConfig(level="token", upper=1.05, min_gap=0.0)
-MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+MODES = (
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+    "prompt-mean",
+)
 
 
 def actor_config(mode: str) -> ActorConfig:
@@ -52,7 +59,7 @@ def update_rows(path: Path, episodes: list[Episode]) -> DataProto:
         {
             **table.columns,
             **{name: Ragged(values, own.offsets) for name, values in columns.items()},
-            **episode_columns(RemoteBatch(facts_of(episodes, table))),
+            **count_columns(RemoteBatch(facts_of(episodes, table))),
         }
     )
 
@@ -80,12 +87,16 @@ def reference(path: Path, rows: DataProto, mode: str) -> dict[str, float]:
         weights = (old - engine).exp().clamp(max=CORRECTION.upper)
         per_row.append(policy * weights + 0.3 * 0.5 * (log_probs - ref).square() - 0.05 * entropy)
     sums, counts = torch.stack([each.sum() for each in per_row]), torch.tensor([len(each) for each in per_row])
+    prompts = [tuple(prompt.tolist()) for prompt in rows.ragged("prompt_ids")]
+    of_prompts = [torch.tensor([prompt == each for each in prompts]) for prompt in sorted(set(prompts))]
+    assert len(of_prompts) > 1
     loss = {
         "token-mean": sums.sum() / counts.sum(),
         "token-sum": sums.sum(),
         "seq-mean-token-sum": sums.sum() / len(sums),
         "seq-mean-token-mean": (sums / counts).sum() / len(sums),
         "seq-mean-token-sum-norm": sums.sum() / len(sums) / LONGEST,
+        "prompt-mean": torch.stack([sums[own].sum() / counts[own].sum() for own in of_prompts]).mean(),
     }[mode]
     loss.backward()
     norm = torch.stack([each.grad.norm() for each in model.parameters() if each.grad is not None]).norm()
@@ -96,5 +107,6 @@ def two_rank_updates(path: Path, rows: DataProto) -> dict[str, Any]:
     """Update on these rows, shared out one by one, so that an episode's rows are on both ranks."""
     return {
         "shards": updated(rows, path, "seq-mean-token-mean", max_tokens=20),
+        "prompts": updated(rows, path, "prompt-mean", max_tokens=20),
         "ulysses": updated(rows, path, "seq-mean-token-mean", sequence_parallel_size=2),
     }

@@ -4,6 +4,8 @@ own.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -25,6 +27,8 @@ def totals_of(mask: Tensor, max_response_tokens: int = 10) -> BatchTotals:
     )
 
 
+NAN = float("nan")
+
 # ---- aggregate
 
 
@@ -42,6 +46,48 @@ def test_aggregate_by_hand() -> None:
         assert float(aggregate(values, mask, mode, totals_of(mask))) == pytest.approx(value), mode
 
 
+def test_prompt_mean_by_hand() -> None:
+    values = torch.tensor([[1.0, 2.0, 3.0], [10.0, NAN, 99.0], [5.0, 5.0, 5.0], [4.0, 6.0, NAN]])
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0]]).bool()
+    group_tokens = torch.tensor([4, 4, 4, 2])  # the last row is the only response to its prompt
+    totals = replace(totals_of(mask), num_prompts=2.0)
+    found = aggregate(values, mask, "prompt-mean", totals, group_tokens=group_tokens)
+    assert float(found) == pytest.approx(((1 + 2 + 3 + 10) / 4 + (4 + 6) / 2) / 2)
+    parts = [
+        aggregate(values[rows], mask[rows], "prompt-mean", totals, group_tokens=group_tokens[rows])
+        for rows in ([1, 3], [2], [0])
+    ]
+    assert float(sum(parts)) == pytest.approx(float(found))
+
+
+def test_prompt_mean_of_single_responses_is_the_mean_over_responses() -> None:
+    columns = columns_of()
+    mask, tokens = columns["response_mask"], columns["response_mask"].sum(-1)
+    totals = replace(totals_of(mask), num_prompts=5.0)
+    found = aggregate(columns["log_probs"], mask, "prompt-mean", totals, group_tokens=tokens)
+    assert torch.allclose(found, aggregate(columns["log_probs"], mask, "seq-mean-token-mean", totals))
+
+
+def test_prompt_mean_without_the_tokens_of_groups_says_so() -> None:
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    with pytest.raises(AssertionError, match="prompt-mean needs group_tokens, but the batch has none"):
+        aggregate(torch.zeros(1, 2), mask, "prompt-mean", totals_of(mask))
+
+
+def test_every_term_of_the_actor_loss_is_a_mean_over_prompts() -> None:
+    columns = columns_of()
+    mask = columns["response_mask"]
+    columns["group_tokens"] = torch.tensor([6, 6, 6, 9, 9, 9])
+    totals = replace(totals_of(mask), num_prompts=2.0)
+    config = ActorConfig(loss_aggregation="prompt-mean", kl_loss_coef=0.3, kl_loss_type="k2", entropy_coef=0.05)
+    ratio = (columns["log_probs"] - columns["old_log_probs"]).exp()
+    policy = torch.maximum(-columns["advantages"] * ratio, -columns["advantages"] * ratio.clamp(0.8, 1.2))
+    square = (columns["log_probs"] - columns["ref_log_probs"]).square() / 2
+    tokens = torch.where(mask, policy + 0.3 * square - 0.05 * columns["entropy"], 0.0)
+    expected = (tokens[:3].sum() / 6 + tokens[3:].sum() / 9) / 2
+    assert float(run(ActorLoss(config), columns, totals)[0].loss) == pytest.approx(float(expected), rel=1e-5)
+
+
 def test_unknown_aggregation_says_what_exists() -> None:
     with pytest.raises(ValueError, match="'mean'; expected token-mean"):
         aggregate(
@@ -53,8 +99,6 @@ def test_unknown_aggregation_says_what_exists() -> None:
 
 
 # ---- whole losses: what must hold for each of them
-
-NAN = float("nan")
 
 
 def columns_of(rows: int = 6, width: int = 5) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from verl_like.training.rewards import first_rows
 from verl_like.training.shaping import groups_with_signal, learnt_from, rewards_of, row_rewards
 from verl_like.training.step_metrics import StepMetrics
 from verl_like.training.validation import _samples
-from verl_like.workers.groups import episode_columns
+from verl_like.workers.groups import count_columns
 
 ONE, TWO = Turn([5], []), Turn([5, 6], [9, 9, 9])
 # Of two prompts: an episode of two rows and one of one row, and one of three rows.
@@ -55,10 +55,11 @@ def test_rows_are_numbered_within_their_episodes() -> None:
 
 
 def test_without_the_fact_every_row_is_one_sample() -> None:
-    facts = {"score": np.zeros(3)}
+    facts = {"score": np.zeros(3), "group_id": np.array([0, 1, 1]), "response_tokens": np.array([2, 3, 4])}
     assert episode_numbers(facts) is None and num_samples(facts) == 3
     assert facts["score"][last_rows(facts)] is not None and len(facts["score"][last_rows(facts)]) == 3
-    assert episode_columns(RemoteBatch(facts)) == {}
+    columns = count_columns(RemoteBatch(facts))
+    assert {name: values.tolist() for name, values in columns.items()} == {"group_tokens": [2, 7, 7]}
 
 
 @pytest.mark.parametrize("rows", [[1, 0], [0, 2], [0, 1, 1], [0, 0, 1, 3]])
@@ -84,7 +85,7 @@ def test_scorers_read_the_last_row_of_each_episode() -> None:
 
 
 def test_a_loss_is_given_the_tokens_of_whole_episodes() -> None:
-    columns = episode_columns(batch_of(THREE))
+    columns = count_columns(batch_of(THREE))
     assert columns["episode_row"].tolist() == ROWS
     assert columns["episode_tokens"].tolist() == [3, 3, 1, 4, 4, 4], "of the environment's tokens none counts"
 

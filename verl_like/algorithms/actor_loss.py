@@ -12,7 +12,7 @@ from verl_like.algorithms.aggregate import aggregate, token_share
 from verl_like.algorithms.correction import Correction, correction
 from verl_like.algorithms.kl import kl
 from verl_like.algorithms.policy_losses import policy_loss_of
-from verl_like.algorithms.policy_losses.base import aggregated, bounded_log_ratio, zero_padded
+from verl_like.algorithms.policy_losses.base import aggregated, aggregated_tokens, bounded_log_ratio, zero_padded
 from verl_like.algorithms.token_masks import left_out, without
 from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput
 from verl_like.config.schema import ActorConfig, CorrectionConfig
@@ -94,6 +94,7 @@ class ActorLoss:
                 entropy=outputs.get("entropy"),
                 covariance_rank=columns.get("covariance_rank"),
                 sequence_tokens=columns.get("episode_tokens"),
+                group_tokens=columns.get("group_tokens"),
             )
         )
         kl_loss = self._kl_loss(inputs)
@@ -118,7 +119,7 @@ class ActorLoss:
             metrics["rollout_kl_loss"] = rollout_kl.detach()
         if config.entropy_coef > 0:
             assert inputs.entropy is not None, "actor.entropy_coef > 0, but the forward pass returned no entropy"
-            entropy = aggregate(inputs.entropy, mask, config.loss_aggregation, totals, inputs.sequence_tokens)
+            entropy = aggregated_tokens(inputs.entropy, inputs, config.loss_aggregation)
             loss = loss - config.entropy_coef * entropy
             metrics["entropy"] = token_share(inputs.entropy, mask, totals)
         metrics["loss"] = loss.detach()
@@ -141,15 +142,13 @@ class ActorLoss:
         if config.weigh_kl_by_ratio:
             # With gradient: on samples of the old policy the product has the mean and the gradient of the KL itself.
             token_kl = token_kl * bounded_log_ratio(inputs).exp()
-        return aggregate(token_kl, inputs.response_mask, config.loss_aggregation, inputs.totals, inputs.sequence_tokens)
+        return aggregated_tokens(token_kl, inputs, config.loss_aggregation)
 
     def _rollout_kl(self, inputs: LossInputs) -> Tensor:
         """Return the mean square of log pi - log pi_rollout under ``loss_aggregation`` (Kimi K2.5, 2602.02276)."""
         assert inputs.rollout_log_probs is not None, "actor.rollout_kl_coef > 0, but the batch has no rollout_log_probs"
         square = (inputs.log_probs - inputs.rollout_log_probs).square()
-        return aggregate(
-            square, inputs.response_mask, self.config.loss_aggregation, inputs.totals, inputs.sequence_tokens
-        )
+        return aggregated_tokens(square, inputs, self.config.loss_aggregation)
 
     def _corrected(self, inputs: LossInputs) -> Correction | None:
         """Return the weights for the difference between the engine and the trainer, if it is corrected."""

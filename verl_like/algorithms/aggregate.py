@@ -12,7 +12,12 @@ from verl_like.algorithms.types import BatchTotals
 
 
 def aggregate(
-    token_values: Tensor, mask: Tensor, mode: str, totals: BatchTotals, sequence_tokens: Tensor | None = None
+    token_values: Tensor,
+    mask: Tensor,
+    mode: str,
+    totals: BatchTotals,
+    sequence_tokens: Tensor | None = None,
+    group_tokens: Tensor | None = None,
 ) -> Tensor:
     """Return this micro-batch's share of the mini-batch's loss, a scalar.
 
@@ -23,6 +28,7 @@ def aggregate(
       short one.
     - ``seq-mean-token-sum-norm``: sum over each sequence divided by ``totals.max_response_tokens``, mean over sequences
       (Dr. GRPO, 2503.20783: a constant instead of the length).
+    - ``prompt-mean``: mean over the tokens of all responses to a prompt, mean over prompts (ScaleRL, 2510.13786).
 
     Args:
         token_values: [B, T]; values outside the mask, including NaN, are ignored.
@@ -30,6 +36,7 @@ def aggregate(
         totals: counts over the mini-batch. Sequences are rows with a true entry: a failed sample is not one. The rows
             of an episode are one sequence, wherever they are.
         sequence_tokens: [B] true entries in all rows of the row's sequence; None if each row is a sequence.
+        group_tokens: [B] true entries in all rows of the row's group; needed by ``prompt-mean``.
 
     Returns:
         Zero, attached to the graph, for a micro-batch without a valid token.
@@ -47,9 +54,12 @@ def aggregate(
         return (valid.sum(-1) / tokens.clamp(min=1)).sum() / num_sequences
     if mode == "seq-mean-token-sum-norm":
         return valid.sum() / (num_sequences * totals.max_response_tokens)
+    if mode == "prompt-mean":
+        assert group_tokens is not None, "loss_aggregation=prompt-mean needs group_tokens, but the batch has none"
+        return (valid.sum(-1) / group_tokens.clamp(min=1)).sum() / max(totals.num_prompts, 1.0)
     raise ValueError(
-        f"loss_aggregation is {mode!r}; expected token-mean, token-sum, seq-mean-token-sum, seq-mean-token-mean "
-        f"or seq-mean-token-sum-norm."
+        f"loss_aggregation is {mode!r}; expected token-mean, token-sum, seq-mean-token-sum, seq-mean-token-mean, "
+        f"seq-mean-token-sum-norm or prompt-mean."
     )
 
 

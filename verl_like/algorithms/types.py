@@ -85,6 +85,7 @@ class BatchTotals:
 
     num_tokens: float  # true entries of response_mask
     num_sequences: float  # rows with at least one true entry; the rows of an episode are one sequence
+    num_prompts: float = 0.0  # groups with at least one true entry; 0 if the rows have no ``group_tokens``
     max_response_tokens: int  # data.max_response_length, the constant of seq-mean-token-sum-norm
 
 
@@ -93,7 +94,8 @@ class LossInputs:
     """Inputs of a policy loss: [B, T] each, one micro-batch, zeros outside the mask.
 
     ``sequence_tokens`` [B] int64 is present if rows are parts of episodes: the true entries of ``response_mask`` in all
-    rows of the row's episode, of which the micro-batch may hold only some.
+    rows of the row's episode, of which the micro-batch may hold only some. ``group_tokens`` [B] int64 are those in all
+    responses to the row's prompt.
     """
 
     log_probs: Tensor  # with gradient
@@ -107,6 +109,7 @@ class LossInputs:
     # Share of the mini-batch's tokens whose covariance of log-prob and advantage is higher.
     covariance_rank: Tensor | None = None
     sequence_tokens: Tensor | None = None
+    group_tokens: Tensor | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -147,6 +150,6 @@ class MicroBatchLoss(Protocol):
         Args:
             outputs: [B, T] with gradient: ``log_probs`` (and ``entropy`` if needed), or ``values``.
             columns: [B, T] the rows' token columns that align with the response, including ``response_mask``; and
-                ``episode_tokens`` [B] if rows are parts of episodes.
+                ``group_tokens`` [B], and ``episode_tokens`` [B] if rows are parts of episodes.
             totals: counts of the whole mini-batch.
         """

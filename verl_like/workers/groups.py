@@ -46,12 +46,12 @@ class ActorGroup:
 
         Advantages come from the batch's fact ``advantage`` if it has one, otherwise from its column.
         """
-        advantages, episodes = batch.facts.get("advantage"), episode_columns(batch)
+        advantages, counts = batch.facts.get("advantage"), count_columns(batch)
         shares = [
             UpdateShare(
                 mini_batches=own,
                 advantages=None if advantages is None else advantages[rows],
-                episodes={name: values[rows] for name, values in episodes.items()},
+                counts={name: values[rows] for name, values in counts.items()},
             )
             for rows, own in zip(partition, mini_batches, strict=True)
         ]
@@ -106,12 +106,17 @@ def in_order(of_ranks: Sequence[Array], partition: Partition) -> Array:
     return values[np.argsort(np.concatenate(partition))]
 
 
-def episode_columns(batch: RemoteBatch) -> dict[str, Array]:
-    """Return the columns by which a loss counts the rows of an episode as one sequence; none without episodes."""
-    if EPISODE_ROW not in batch.facts:
-        return {}
-    tokens = over_episode(sampled_tokens(batch.facts), episode_numbers(batch.facts))
-    return {EPISODE_ROW: batch.facts[EPISODE_ROW], "episode_tokens": tokens.astype(np.int64)}
+def count_columns(batch: RemoteBatch) -> dict[str, Array]:
+    """Return the columns by which a loss counts the responses to a prompt, and the rows of an episode as one sequence.
+
+    A mini-batch has all rows of a group or none, so a group's tokens in the batch are those in its mini-batch.
+    """
+    tokens, groups = sampled_tokens(batch.facts), batch.facts["group_id"]
+    columns = {"group_tokens": np.bincount(groups, weights=tokens).astype(np.int64)[groups]}
+    if EPISODE_ROW in batch.facts:
+        of_episodes = over_episode(tokens, episode_numbers(batch.facts)).astype(np.int64)
+        columns |= {EPISODE_ROW: batch.facts[EPISODE_ROW], "episode_tokens": of_episodes}
+    return columns
 
 
 class RefGroup:

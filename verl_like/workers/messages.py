@@ -76,22 +76,22 @@ class UpdateShare:
     Args:
         mini_batches: for each mini-batch, the positions of its rows among the rank's rows.
         advantages: [n] float32 of the rank's rows if all tokens of a response have the same advantage; otherwise None.
-        episodes: columns of the rank's rows by which those of an episode count as one sequence, if there are episodes.
+        counts: columns of the rank's rows by which a loss counts groups and episodes.
     """
 
     mini_batches: Sequence[Array]
     advantages: Array | None = None
-    episodes: Mapping[str, Array] = field(default_factory=dict)
+    counts: Mapping[str, Array] = field(default_factory=dict)
 
     def columns(self, mask: Ragged) -> dict[str, Column]:
-        """Return the columns of ``episodes``, and the advantages as a token column if the rows lack it; zero where the
+        """Return the columns of ``counts``, and the advantages as a token column if the rows lack it; zero where the
         mask is false.
         """
         if self.advantages is None:
-            return dict(self.episodes)
+            return dict(self.counts)
         values = np.repeat(self.advantages, mask.lengths)
         tokens = Ragged(values if mask.values.all() else values * mask.values, mask.offsets)
-        return {"advantages": tokens, **self.episodes}
+        return {"advantages": tokens, **self.counts}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

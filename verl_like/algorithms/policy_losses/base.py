@@ -88,8 +88,15 @@ def aggregated(
         # Masked first: a loss that couples the tokens of a row would propagate a NaN of the padding to the valid ones.
         losses = losses * torch.where(mask, weights, 0.0).detach()
     return LossOutput(
-        loss=aggregate(losses, mask, config.loss_aggregation, totals, inputs.sequence_tokens),
+        loss=aggregated_tokens(losses, inputs, config.loss_aggregation),
         metrics={name: token_share(_of_tokens(values, mask), mask, totals) for name, values in found.metrics.items()},
+    )
+
+
+def aggregated_tokens(token_values: Tensor, inputs: LossInputs, mode: str) -> Tensor:
+    """Return :func:`aggregate` of these values [B, T], with the counts of ``inputs``."""
+    return aggregate(
+        token_values, inputs.response_mask, mode, inputs.totals, inputs.sequence_tokens, inputs.group_tokens
     )
 
 

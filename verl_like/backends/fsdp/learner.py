@@ -69,6 +69,7 @@ class FsdpLearner:
         totals = BatchTotals(
             num_tokens=ranks.num_tokens,
             num_sequences=ranks.num_sequences,
+            num_prompts=ranks.num_prompts,
             max_response_tokens=self._max_response_tokens,
         )
         columns, of_rows = (aligned_columns(rows), row_columns(rows)) if len(rows) else ({}, {})

@@ -239,24 +239,32 @@ class AllRanks:
     num_micro_batches: int  # of the rank with the most
     num_tokens: float  # true entries of response_mask
     num_sequences: float  # rows with a true entry, or episodes
+    num_prompts: float  # groups with a true entry; 0 if rows do not name their group's tokens
     ranks_with_rows: list[int]
 
 
-def learned_counts(rows: DataProto) -> tuple[float, float]:
-    """Return the true entries of ``response_mask``, and the sequences: rows with a true entry, or episodes with one.
+def learned_counts(rows: DataProto) -> tuple[float, float, float]:
+    """Return the true entries of ``response_mask``, the sequences (rows with a true entry, or episodes with one), and
+    these rows' shares of prompts.
 
-    Of an episode's rows, which may be on several ranks, the first counts.
+    Of an episode's rows, which may be on several ranks, the first counts. So may be those of a group: each counts by
+    its share of the group's tokens, and the shares of a prompt sum to 1.
     """
     if not len(rows):
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     per_row = rows.ragged("response_mask").count_nonzero()
     is_sequence = per_row > 0
     if EPISODE_ROW in rows.columns:
         is_sequence &= np.asarray(rows[EPISODE_ROW]) == 0
-    return float(per_row.sum()), float(is_sequence.sum())
+    shares = 0.0
+    if "group_tokens" in rows.columns:
+        shares = float((per_row / np.maximum(np.asarray(rows["group_tokens"]), 1)).sum())
+    return float(per_row.sum()), float(is_sequence.sum()), shares
 
 
-def agree(plan: MicroBatchPlan, *, device: torch.device, counts: tuple[float, float] = (0.0, 0.0)) -> AllRanks:
+def agree(
+    plan: MicroBatchPlan, *, device: torch.device, counts: tuple[float, float, float] = (0.0, 0.0, 0.0)
+) -> AllRanks:
     """Sum the counts of all ranks, and take the largest number of passes, in one small all-gather.
 
     Args:
@@ -269,6 +277,7 @@ def agree(plan: MicroBatchPlan, *, device: torch.device, counts: tuple[float, fl
         num_micro_batches=int(table[:, 0].max()),
         num_tokens=float(table[:, 1].sum()),
         num_sequences=float(table[:, 2].sum()),
+        num_prompts=float(round(float(table[:, 3].sum()))),
         ranks_with_rows=[rank for rank, count in enumerate(table[:, 0].tolist()) if count > 0],
     )
 

@@ -62,7 +62,10 @@ class PolicyLossConfig(Section):
     loss_aggregation: str = option(
         "token-mean",
         "Reduction of token losses; all counts are global.",
-        choices=("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
+        choices=(
+            *("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
+            "prompt-mean",
+        ),
     )
     rollout_kl_coef: float = non_negative(
         0.0, "Weight of the squared difference between the policy's and the engine's log-probs in the loss (Kimi K2.5)."
