@@ -130,7 +130,7 @@ class IdleLearner:
     def sync(self) -> SyncReport:
         return SyncReport(version=0, num_bytes=0, seconds=1.0, pause_s=1.0)
 
-    def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
+    def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool, entropy: bool) -> tuple[dict[str, float], DataProto]:
         table = rows.fetch([*workload.SEQUENCE, "rollout_log_probs"], timeout_s=TIMEOUT_S)
         return {"gap_sum": 0.0, "gap_max": 0.0, "gap_count": 1.0}, _column("old_log_probs", table)
 

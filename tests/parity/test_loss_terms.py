@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.parity._losses import HIGH, LOW, assert_equal, batch, differentiated, trls
 from tests.unit._policy_losses import WeighedInputs
 from verl_like.algorithms.actor_loss import ActorLoss
+from verl_like.algorithms.entropy import is_high_entropy
 from verl_like.config.schema import ActorConfig
 
 CONFIG = ActorConfig(clip_ratio_low=LOW, clip_ratio_high=HIGH)
@@ -76,3 +77,18 @@ def test_the_kl_in_the_loss_equals_trl(trl: Any, is_unbiased: bool) -> None:
             use_bias_correction_kl=is_unbiased,
         )
         assert_equal(ours(inputs, config, ref_log_probs=ref), expected)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.55])
+def test_the_tokens_of_highest_entropy_equal_trl_where_one_micro_batch_is_the_whole_mini_batch(
+    trl: Any, share: float
+) -> None:
+    """TRL ranks the tokens of one micro-batch on all processes, by the entropy of the policy that is updated."""
+    for seed in range(6):
+        inputs = batch(seed, equal_in_row=True)
+        mask = inputs.response_mask
+        entropies = torch.rand(mask.shape, generator=torch.Generator().manual_seed(seed))
+        chosen = torch.zeros_like(mask)
+        chosen[mask] = is_high_entropy(entropies[mask], share)
+        expected = trls(trl, inputs, loss_type="dapo", entropies=entropies, top_entropy_quantile=share)
+        assert_equal(ours(inputs, CONFIG, is_high_entropy=chosen), expected)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from verl_like.algorithms.actor_loss import ActorLoss
+from verl_like.algorithms.entropy import is_high_entropy
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.config.schema import ActorConfig, CorrectionConfig
 
@@ -75,3 +76,46 @@ def test_an_off_policy_mask_without_the_engines_log_probs_is_named() -> None:
     columns = {name: column for name, column in COLUMNS.items() if name != "rollout_log_probs"}
     with pytest.raises(AssertionError, match=r"off_policy_mask_threshold > 0, but the batch has no rollout_log_probs"):
         ActorLoss(ActorConfig(off_policy_mask_threshold=0.1))({"log_probs": LOG_PROBS}, columns, TOTALS)
+
+
+# ---- tokens of high entropy
+
+
+def test_tokens_of_low_entropy_are_left_out_of_the_policy_loss_but_not_of_the_kl() -> None:
+    chosen = torch.tensor([[1, 0, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0]]).bool()
+    output, gradient = run(ActorConfig(loss_aggregation="token-sum"), is_high_entropy=chosen)
+    assert gradient.tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 2.0], [-1.0, 0.0, 0.0], [0.0] * 3]
+    assert float(output.metrics["actor/entropy_masked_frac"]) == pytest.approx(3 / 6)
+    ref = torch.where(MASK, LOG_PROBS - 0.1, NAN)
+    config = ActorConfig(loss_aggregation="token-sum", kl_loss_coef=1.0, kl_loss_type="k1")
+    _, gradient = run(config, is_high_entropy=chosen, ref_log_probs=ref)
+    assert gradient.tolist() == [[2.0, 1.0, 0.0], [1.0, 1.0, 3.0], [0.0, 0.0, 0.0], [0.0] * 3]
+
+
+def test_the_share_of_highest_entropy_by_hand() -> None:
+    # Of 11 tokens a share of 0.2 leaves those with at most 0.2 * 10 above them.
+    entropies = torch.tensor([5.0, 1.0, 9.0, 3.0, 8.0, 0.0, 7.0, 2.0, 6.0, 4.0, 0.5])
+    assert entropies[is_high_entropy(entropies, 0.2)].tolist() == [9.0, 8.0, 7.0]
+    assert entropies[is_high_entropy(entropies, 0.19)].tolist() == [9.0, 8.0]
+    assert is_high_entropy(entropies, 1.0).all()
+    assert entropies[is_high_entropy(entropies, 1e-6)].tolist() == [9.0]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.77, 1.0])
+@pytest.mark.parametrize("num_tokens", [1, 2, 10, 101, 1000])
+def test_the_share_of_highest_entropy_is_above_the_quantile(share: float, num_tokens: int) -> None:
+    generator = torch.Generator().manual_seed(num_tokens)
+    entropies = torch.rand(num_tokens, generator=generator, dtype=torch.float64)
+    threshold = torch.quantile(entropies, 1 - share)
+    assert torch.equal(is_high_entropy(entropies, share), entropies >= threshold - 1e-12)
+
+
+def test_equal_entropies_are_chosen_together() -> None:
+    entropies = torch.tensor([1.0, 2.0, 2.0, 2.0, 0.0])
+    assert is_high_entropy(entropies, 0.1).tolist() == [False, True, True, True, False]
+    assert is_high_entropy(torch.zeros(4), 0.1).all()
+
+
+def test_an_entropy_that_is_no_number_is_refused() -> None:
+    with pytest.raises(AssertionError, match="must be finite"):
+        is_high_entropy(torch.tensor([1.0, NAN]), 0.5)

@@ -266,6 +266,7 @@ def test_options_of_weights_without_weights_are_refused(option: str, value: obje
         ({"algorithm__adv_estimator": "optimal_token_baseline"}, "algorithm.adv_estimator=optimal_token_baseline"),
         ({"actor__policy_loss": "clip_cov"}, "actor.policy_loss=clip_cov"),
         ({"actor__policy_loss": "kl_cov"}, "actor.policy_loss=kl_cov"),
+        ({"algorithm__top_entropy_quantile": 0.2}, "algorithm.top_entropy_quantile < 1"),
         ({"algorithm__rollout_correction__batch_normalize": True}, "algorithm.rollout_correction.batch_normalize=true"),
     ],
 )
@@ -368,3 +369,9 @@ def test_rows_that_come_and_go_are_refused_where_a_mini_batchs_tokens_are_ranked
         f"or repeats some of its rows. Leave {name} at its default, or use another actor.policy_loss."
     )
     assert passes(**overrides) and passes(actor__policy_loss="clip_cov")
+    assert refusal(algorithm__top_entropy_quantile=0.2, **overrides) == (
+        f"{name} is set, but algorithm.top_entropy_quantile=0.2 ranks the tokens of a whole mini-batch, and {name} "
+        f"then drops or repeats some of its rows. Leave {name} at its default, or set "
+        "algorithm.top_entropy_quantile=1."
+    )
+    assert passes(algorithm__top_entropy_quantile=0.2)

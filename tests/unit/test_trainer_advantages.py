@@ -265,7 +265,8 @@ def test_covariances_are_ranked_among_the_valid_tokens_of_each_mini_batch(monkey
     masks = [np.r_[1, generator.integers(0, 2, n - 1)].tolist() for n in lengths]
     rows = rows_of(masks, old_log_probs=[(-generator.exponential(size=n)).tolist() for n in lengths])
     mini_batches = np.array([0] * 4 + [1] * 6 + [2] * 2)
-    facts = facts_of([i // 2 for i in range(12)], generator.normal(size=12).tolist(), mini_batches=mini_batches)
+    scores = generator.normal(size=12).tolist()
+    facts = facts_of([i // 2 for i in range(12)], scores, mini_batches=mini_batches, ranks_covariance=True)
     monkeypatch.setattr(advantages, "MAX_TOKENS", 1)  # the cut into mini-batches is not that into blocks
     _, table = stage(AlgorithmConfig(), rows, facts)
     found, computed, old = (
@@ -280,6 +281,34 @@ def test_covariances_are_ranked_among_the_valid_tokens_of_each_mini_batch(monkey
         assert found[chosen].min() == 0, "each mini-batch has a token of highest covariance"
     assert not found[~mask].any()
     assert found.dtype == np.float32
+
+
+def test_tokens_of_high_entropy_are_those_of_each_mini_batch() -> None:
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(1, 9, 12)
+    masks = [np.r_[1, generator.integers(0, 2, n - 1)].tolist() for n in lengths]
+    rows = rows_of(masks, entropy=[generator.exponential(size=n).tolist() for n in lengths])
+    mini_batches = np.array([0] * 4 + [1] * 6 + [2] * 2)
+    facts = facts_of([i // 2 for i in range(12)], generator.normal(size=12).tolist(), mini_batches=mini_batches)
+    _, table = stage(AlgorithmConfig(top_entropy_quantile=0.3), rows, facts)
+    assert "covariance_rank" not in table.columns
+    found, mask = table.ragged("is_high_entropy").values, rows.table.ragged("response_mask").values
+    entropies, of_token = rows.table.ragged("entropy").values, np.repeat(mini_batches, lengths)
+    for mini_batch in range(3):
+        chosen = mask & (of_token == mini_batch)
+        threshold = np.quantile(entropies[chosen].astype(np.float64), 0.7)
+        assert found[chosen].tolist() == (entropies[chosen] >= threshold).tolist()
+    assert not found[~mask].any() and found.dtype == np.bool_
+
+
+def test_entropies_have_their_stage_and_columns_only_if_a_quantile_is_set() -> None:
+    plain, chosen = Config(), Config()
+    chosen.algorithm.top_entropy_quantile = 0.2
+    assert needs(chosen).old_log_probs and needs(chosen).advantages_of_tokens and needs(chosen).compares_mini_batches
+    assert "is_high_entropy" in needs(chosen).advantage_columns and "is_high_entropy" in update_columns(chosen)
+    assert {"entropy", "is_high_entropy"} <= set(step_columns(chosen))
+    assert not {"entropy", "is_high_entropy"} & {*step_columns(plain), *update_columns(plain)}
+    assert not needs(plain).entropy and not needs(plain).compares_mini_batches
 
 
 def test_a_custom_function_gets_padded_tensors_and_its_numbers_return_packed(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class ActorLoss:
         kl_loss = self._kl_loss(inputs)
         corrected = self._corrected(inputs)
         found = self.token_losses(inputs, config)
-        dropped = left_out(inputs, config)
+        dropped = left_out(inputs, config, columns.get("is_high_entropy"))
         weights = without(None if corrected is None else corrected.weights, dropped)
         policy = aggregated(found, inputs, config, weights=weights)
         loss = policy.loss

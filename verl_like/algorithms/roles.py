@@ -17,6 +17,7 @@ class Needs:
     ref: bool
     old_log_probs: bool
     sum_pi_squared: bool = False
+    entropy: bool = False  # of the old policy
     covariance_rank: bool = False
     baseline: bool = False  # a greedy response to each prompt
     reward_model: bool = False  # colocated in the hybrid workers
@@ -27,7 +28,19 @@ class Needs:
         """Columns that the advantages stage adds."""
         if not self.advantages_of_tokens:
             return frozenset()
-        return frozenset({"advantages", *["returns"] * self.critic, *["covariance_rank"] * self.covariance_rank})
+        return frozenset(
+            {
+                "advantages",
+                *["returns"] * self.critic,
+                *["covariance_rank"] * self.covariance_rank,
+                *["is_high_entropy"] * self.entropy,
+            }
+        )
+
+    @property
+    def compares_mini_batches(self) -> bool:
+        """Whether the advantages stage compares the tokens of each mini-batch."""
+        return self.covariance_rank or self.entropy
 
     @property
     def roles(self) -> frozenset[str]:
@@ -43,13 +56,19 @@ def needs(config: Config) -> Needs:
     the one that generated, and the update's first forward pass gives the same numbers.
     """
     wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
+    takes_entropy = config.algorithm.top_entropy_quantile < 1
     is_of_tokens = (
         estimator(config.algorithm.adv_estimator).takes != "scores"
         or config.algorithm.kl_coef > 0
         or "covariance_rank" in wanted
+        or takes_entropy
     )
     one_update = config.actor.epochs == 1 and config.actor.mini_batch_size == config.data.train_batch_size
-    is_read = config.algorithm.kl_coef > 0 or bool(wanted & {"old_log_probs", "sum_pi_squared", "covariance_rank"})
+    is_read = (
+        takes_entropy
+        or config.algorithm.kl_coef > 0
+        or bool(wanted & {"old_log_probs", "sum_pi_squared", "covariance_rank"})
+    )
     return Needs(
         critic="values" in wanted,
         ref=config.algorithm.kl_coef > 0 or config.actor.kl_loss_coef > 0 or "ref_log_probs" in wanted,
@@ -57,6 +76,7 @@ def needs(config: Config) -> Needs:
         or config.algorithm.rollout_correction.batch_normalize
         or not (one_update or config.actor.use_rollout_log_probs),
         sum_pi_squared="sum_pi_squared" in wanted,
+        entropy=takes_entropy,
         covariance_rank="covariance_rank" in wanted,
         baseline="baseline_rewards" in wanted,
         reward_model=bool(config.reward.model.path) and config.reward.model.placement == "colocated",
@@ -75,6 +95,7 @@ def step_columns(config: Config) -> list[str]:
         *["advantages"] * wanted.advantages_of_tokens,
         *["old_log_probs"] * wanted.old_log_probs,
         *["sum_pi_squared"] * wanted.sum_pi_squared,
+        *["entropy", "is_high_entropy"] * wanted.entropy,
         *["ref_log_probs"] * wanted.ref,
         *["values", "returns"] * wanted.critic,
         *["covariance_rank"] * wanted.covariance_rank,
@@ -86,6 +107,7 @@ def update_columns(config: Config) -> tuple[str, ...]:
     wanted = needs(config)
     columns = [*["advantages"] * wanted.advantages_of_tokens, "rollout_log_probs"]
     columns += ["old_log_probs"] * wanted.old_log_probs + ["covariance_rank"] * wanted.covariance_rank
+    columns += ["is_high_entropy"] * wanted.entropy
     if config.actor.kl_loss_coef > 0 or "ref_log_probs" in policy_loss(config.actor.policy_loss).needs:
         columns.append("ref_log_probs")
     return tuple(columns)

@@ -14,9 +14,15 @@ from verl_like.algorithms.types import LossInputs
 from verl_like.config.schema import PolicyLossConfig
 
 
-def left_out(inputs: LossInputs, config: PolicyLossConfig) -> dict[str, Tensor]:
-    """Return what each mask that is on leaves out, [B, T] bool by the name of its metric."""
+def left_out(inputs: LossInputs, config: PolicyLossConfig, is_high_entropy: Tensor | None) -> dict[str, Tensor]:
+    """Return what each mask that is on leaves out, [B, T] bool by the name of its metric.
+
+    Args:
+        is_high_entropy: [B, T] bool, if only these tokens are learned from (2506.01939; ``top_entropy_quantile``).
+    """
     found = {}
+    if is_high_entropy is not None:
+        found["entropy_masked_frac"] = ~is_high_entropy
     if config.off_policy_mask_threshold > 0:
         found["off_policy_masked_frac"] = off_policy(inputs, config.off_policy_mask_threshold)
     return found

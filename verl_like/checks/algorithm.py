@@ -142,6 +142,7 @@ def engine_log_probs_are_enough(config: Config) -> Iterator[str]:
             bool(wanted & {"old_log_probs", "sum_pi_squared"}),
         ),
         (f"actor.policy_loss={config.actor.policy_loss}", "covariance_rank" in wanted),
+        ("algorithm.top_entropy_quantile < 1", config.algorithm.top_entropy_quantile < 1),
         ("algorithm.rollout_correction.batch_normalize=true", config.algorithm.rollout_correction.batch_normalize),
     ):
         if needs_them:
@@ -162,19 +163,23 @@ def covariance_band_is_wide_enough(config: Config) -> Iterator[str]:
         )
 
 
-def covariance_ranks_the_learnt_rows(config: Config) -> Iterator[str]:
-    if "covariance_rank" not in policy_loss(config.actor.policy_loss).needs:
-        return
-    for name, is_set in (
-        ("mask_overlong", config.algorithm.mask_overlong),
-        ("pf_ppo", config.algorithm.pf_ppo != "off"),
-    ):
-        if is_set:
-            yield (
-                f"algorithm.{name} is set, but actor.policy_loss={config.actor.policy_loss} ranks the tokens of a "
-                f"whole mini-batch, and algorithm.{name} then drops or repeats some of its rows. Leave "
-                f"algorithm.{name} at its default, or use another actor.policy_loss."
-            )
+def ranks_are_of_the_learnt_rows(config: Config) -> Iterator[str]:
+    algorithm, loss = config.algorithm, f"actor.policy_loss={config.actor.policy_loss}"
+    ranking = {
+        loss: ("covariance_rank" in policy_loss(config.actor.policy_loss).needs, "use another actor.policy_loss"),
+        f"algorithm.top_entropy_quantile={algorithm.top_entropy_quantile:g}": (
+            algorithm.top_entropy_quantile < 1,
+            "set algorithm.top_entropy_quantile=1",
+        ),
+    }
+    for name, is_set in (("mask_overlong", algorithm.mask_overlong), ("pf_ppo", algorithm.pf_ppo != "off")):
+        for option, (is_on, remedy) in ranking.items():
+            if is_set and is_on:
+                yield (
+                    f"algorithm.{name} is set, but {option} ranks the tokens of a whole mini-batch, and "
+                    f"algorithm.{name} then drops or repeats some of its rows. Leave algorithm.{name} at its default, "
+                    f"or {remedy}."
+                )
 
 
 def skipped_rows_have_no_gradient(config: Config) -> Iterator[str]:
@@ -283,7 +288,7 @@ ALGORITHM_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     correction_is_valid,
     engine_log_probs_are_enough,
     covariance_band_is_wide_enough,
-    covariance_ranks_the_learnt_rows,
+    ranks_are_of_the_learnt_rows,
     skipped_rows_have_no_gradient,
     components_are_named,
     maxrl_rewards_are_not_negative,

@@ -47,6 +47,7 @@ COLUMNS: dict[str, ColumnSpec] = {
     "sum_pi_squared": ColumnSpec(
         "token", "float32", "sum of squared probabilities at the token's position", "old_log_probs"
     ),
+    "entropy": ColumnSpec("token", "float32", "nats, at the token's position", "old_log_probs"),
     "ref_log_probs": ColumnSpec("token", "float32", "nats, per response token", "ref_log_probs"),
     "values": ColumnSpec("token", "float32", "reward, per response token", "values"),
     "advantages": ColumnSpec("token", "float32", "reward, per response token", "advantages"),
@@ -54,6 +55,7 @@ COLUMNS: dict[str, ColumnSpec] = {
     "covariance_rank": ColumnSpec(
         "token", "float32", "share of the mini-batch's tokens with a higher covariance", "advantages"
     ),
+    "is_high_entropy": ColumnSpec("token", "bool", "true for the mini-batch's tokens of highest entropy", "advantages"),
     # Of pairs of responses only, of which one is preferred.
     "pair": ColumnSpec("fixed", "int64", "equal for the two responses of a pair", "pairs"),
     "is_chosen": ColumnSpec("fixed", "bool", "true for the preferred response", "pairs"),

@@ -50,11 +50,14 @@ def _longest_row(facts: Facts) -> Array:
     return longest
 
 
-def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int | None) -> RowRewards:
+def row_rewards(
+    batch: RemoteBatch, config: Config, *, mini_batch_prompts: int | None, ranks_covariance: bool = False
+) -> RowRewards:
     """Return the inputs of the advantages stage for these rows.
 
     Args:
-        mini_batch_prompts: prompts per mini-batch, if the policy loss compares the tokens of one.
+        mini_batch_prompts: prompts per mini-batch, if the tokens of one are compared.
+        ranks_covariance: whether they are compared by covariance, for the policy loss.
 
     Raises:
         FeedbackError: the reward function did not report a reward component.
@@ -66,6 +69,7 @@ def row_rewards(batch: RemoteBatch, config: Config, *, mini_batch_prompts: int |
         baseline_rewards=None if baseline is None else scaled_scores(baseline, config.algorithm),
         components={name: _component(batch, name) for name in config.algorithm.reward_components},
         mini_batches=None if mini_batch_prompts is None else batch.facts["group_id"] // mini_batch_prompts,
+        ranks_covariance=ranks_covariance,
         episodes=episode_numbers(batch.facts),
     )
 

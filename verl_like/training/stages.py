@@ -110,7 +110,8 @@ def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> Rem
     if parts.needs.old_log_probs:
         with stage("old_log_probs"):
             rows = parts.balance.rows(batch)
-            reports = parts.actor.add_log_probs(batch, rows, sum_pi_squared=parts.needs.sum_pi_squared)
+            needs = parts.needs
+            reports = parts.actor.add_log_probs(batch, rows, sum_pi_squared=needs.sum_pi_squared, entropy=needs.entropy)
             state.metrics.add_log_prob_gap(reports)
     if parts.ref is not None:
         with stage("ref_log_probs"):
@@ -147,8 +148,12 @@ def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> R
     batch = scored.select(usable)
     state.prompts.keep_in_flight(num_prompts(batch), "failed")
     with stage("advantages"):
+        needs = parts.needs
         earned = row_rewards(
-            batch, config, mini_batch_prompts=config.actor.mini_batch_size if parts.needs.covariance_rank else None
+            batch,
+            config,
+            mini_batch_prompts=config.actor.mini_batch_size if needs.compares_mini_batches else None,
+            ranks_covariance=needs.covariance_rank,
         )
         if parts.advantages is None:
             facts, found = score_advantages(earned, sampled_tokens(batch.facts), config.algorithm)

@@ -73,14 +73,15 @@ class ActorRole:
         torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1)[0]))
 
     @dispatch(Dispatch.SPLIT)
-    def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool) -> tuple[dict[str, float], DataProto]:
-        """Return ``old_log_probs`` (and ``sum_pi_squared`` if requested), and metrics of their gap to the rollout's
-        log-probs.
+    def log_probs(self, rows: RemoteRows, *, sum_pi_squared: bool, entropy: bool) -> tuple[dict[str, float], DataProto]:
+        """Return ``old_log_probs`` (and ``sum_pi_squared`` and ``entropy`` if requested), and metrics of their gap to
+        the rollout's log-probs.
         """
         table = rows.fetch([*SEQUENCE, "rollout_log_probs"], timeout_s=self._timeout_s)
         self.engine.onload()
+        temperature = self._setup.config.rollout.temperature
         out = self.engine.forward_log_probs(
-            table, temperature=self._setup.config.rollout.temperature, sum_pi_squared=sum_pi_squared
+            table, temperature=temperature, sum_pi_squared=sum_pi_squared, entropy=entropy
         )
         self.engine.offload()
         mask = table.ragged("response_mask").values
@@ -92,6 +93,7 @@ class ActorRole:
         columns = {
             "old_log_probs": out["log_probs"],
             **({"sum_pi_squared": out["sum_pi_squared"]} if sum_pi_squared else {}),
+            **({"entropy": out["entropy"]} if entropy else {}),
         }
         offsets = table.ragged("response_ids").offsets
         return report, DataProto({name: Ragged(values, offsets) for name, values in columns.items()})

@@ -19,6 +19,7 @@ from verl_like.algorithms.advantages.user_estimator import EstimatorMetrics
 from verl_like.algorithms.advantages.whitening import Moments, whiten_stats
 from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.algorithms.critic_loss import explained_variance
+from verl_like.algorithms.entropy import is_high_entropy
 from verl_like.algorithms.kl import kl_penalties
 from verl_like.algorithms.types import Advantages
 from verl_like.config.schema import AlgorithmConfig
@@ -106,7 +107,8 @@ class AdvantageRole:
     @dispatch(Dispatch.SPLIT)
     def advantages(self, rows: RemoteRows, earned: RowRewards, *, kl_coef: float) -> tuple[AdvantageReport, DataProto]:
         """Return ``advantages`` of all rows; also ``returns`` if the estimator needs values, because a critic learns
-        them, and ``covariance_rank`` if the mini-batches are given.
+        them, ``covariance_rank`` if ``earned`` requests it, and ``is_high_entropy`` if ``top_entropy_quantile`` is
+        below 1.
 
         Args:
             rows: all rows of the step; rows of a group are adjacent.
@@ -149,7 +151,11 @@ class AdvantageRole:
         if "values" in estimate.needs:
             columns["returns"] = found.of_rows(torch.cat(found.returns), mask)
         if earned.mini_batches is not None:
-            columns["covariance_rank"] = self._covariance_ranks(rows, flat, mask, earned.mini_batches)
+            of_token = np.repeat(earned.mini_batches, mask.lengths)
+            if earned.ranks_covariance:
+                columns["covariance_rank"] = self._covariance_ranks(rows, flat, mask, of_token)
+            if self._config.top_entropy_quantile < 1:
+                columns["is_high_entropy"] = self._is_high_entropy(rows, mask, of_token)
         table = DataProto({name: Ragged(values, mask.offsets) for name, values in columns.items()})
         mean, least, largest = row_statistics(flat, mask)
         report = AdvantageReport(
@@ -164,12 +170,22 @@ class AdvantageRole:
     def _episode_tokens(self, rows: RemoteRows, mask: Ragged, episodes: Array) -> EpisodeTokens:
         return episode_tokens(mask, episodes, rows.fetch(EPISODE_COLUMNS, timeout_s=self._timeout_s))
 
-    def _covariance_ranks(self, rows: RemoteRows, advantages: Array, mask: Ragged, mini_batches: Array) -> Array:
-        """Return [K] float32: each token's rank among the valid tokens of its mini-batch."""
+    def _is_high_entropy(self, rows: RemoteRows, mask: Ragged, of_token: Array) -> Array:
+        """Return [K] bool: the tokens of highest entropy among the valid ones of their mini-batch, [K] each."""
+        entropies = rows.fetch(["entropy"], timeout_s=self._timeout_s).ragged("entropy").values
+        found = np.zeros(len(entropies), np.bool_)
+        for mini_batch in np.unique(of_token):
+            chosen = (of_token == mini_batch) & mask.values
+            found[chosen] = is_high_entropy(
+                torch.from_numpy(entropies[chosen]), self._config.top_entropy_quantile
+            ).numpy()
+        return found
+
+    def _covariance_ranks(self, rows: RemoteRows, advantages: Array, mask: Ragged, of_token: Array) -> Array:
+        """Return [K] float32: each token's rank among the valid tokens of its mini-batch, [K] as well."""
         log_probs = rows.fetch(["old_log_probs"], timeout_s=self._timeout_s).ragged("old_log_probs").values
-        of_token = np.repeat(mini_batches, mask.lengths)
         ranks = np.zeros(len(advantages), np.float32)
-        for mini_batch in np.unique(mini_batches):
+        for mini_batch in np.unique(of_token):
             chosen = (of_token == mini_batch) & mask.values
             ranks[chosen] = covariance_ranks(
                 torch.from_numpy(log_probs[chosen]), torch.from_numpy(advantages[chosen])

@@ -32,11 +32,19 @@ class ActorGroup:
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
 
-    def add_log_probs(self, batch: RemoteBatch, partition: Partition, *, sum_pi_squared: bool = False) -> Reports:
-        """Attach ``old_log_probs``, and ``sum_pi_squared`` if requested."""
-        adds = frozenset({"old_log_probs", "sum_pi_squared"} if sum_pi_squared else {"old_log_probs"})
+    def add_log_probs(
+        self, batch: RemoteBatch, partition: Partition, *, sum_pi_squared: bool = False, entropy: bool = False
+    ) -> Reports:
+        """Attach ``old_log_probs``, and ``sum_pi_squared`` and ``entropy`` if requested."""
+        adds = frozenset({"old_log_probs", *["sum_pi_squared"] * sum_pi_squared, *["entropy"] * entropy})
         return self._group.map_rows(
-            ActorRole.log_probs, batch, partition, adds=adds, interruptible=True, sum_pi_squared=sum_pi_squared
+            ActorRole.log_probs,
+            batch,
+            partition,
+            adds=adds,
+            interruptible=True,
+            sum_pi_squared=sum_pi_squared,
+            entropy=entropy,
         )
 
     def update(

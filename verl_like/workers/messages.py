@@ -20,7 +20,8 @@ class RowRewards:
         group_ids: int64.
         baseline_rewards: float32, the reward of the greedy response to the same prompt.
         components: float32 each, parts that the reward function returned in addition to its score.
-        mini_batches: the update that each row belongs to, if the policy loss reads ``covariance_rank``.
+        mini_batches: the update that each row belongs to, if the tokens of a mini-batch are compared.
+        ranks_covariance: whether the policy loss reads ``covariance_rank``.
         episodes: int64, number of each row's episode, ascending; None if every row is one sample.
     """
 
@@ -29,6 +30,7 @@ class RowRewards:
     baseline_rewards: Array | None = None
     components: dict[str, Array] = field(default_factory=dict)
     mini_batches: Array | None = None
+    ranks_covariance: bool = False
     episodes: Array | None = None
 
     def select(self, rows: Array) -> RowRewards:

@@ -103,6 +103,13 @@ class AlgorithmConfig(Section):
     mask_overlong: bool = option(
         False, "Mask responses cut at max_response_length in the loss; siblings still compare with them."
     )
+    top_entropy_quantile: float = option(
+        1.0,
+        "Share of the mini-batch's tokens, those of highest entropy, that the policy loss learns from (0.2 in the "
+        "paper); 1 keeps all.",
+        check=lambda v: 0 < v <= 1,
+        expected="a number above 0, at most 1",
+    )
     filter_groups: bool = option(False, "Drop groups with equal scores and draw new prompts (DAPO's dynamic sampling).")
     max_num_gen_batches: int = positive(
         10, "Batches of prompts that filter_groups may draw in a step before it gives up.", unit="batches"

@@ -55,6 +55,12 @@ ACTOR: tuple[Metric, ...] = (
         "Tokens left out of the policy loss; only with actor.off_policy_mask_threshold.",
         "update",
     ),
+    Metric(
+        "actor/entropy_masked_frac",
+        "fraction",
+        "Tokens left out of the policy loss for their low entropy; only with algorithm.top_entropy_quantile.",
+        "update",
+    ),
     Metric("actor/grad_norm", "", "Gradient norm before clipping.", "update"),
     Metric("actor/lr", "", "Learning rate, mean over the step's updates.", "update"),
     Metric(
