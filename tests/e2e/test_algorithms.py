@@ -24,9 +24,13 @@ MORE_PASSES = {
     "ppo": ["values", "update_critic"],
     "reinforce_pp": ["ref_log_probs"],
     "reinforce_pp_baseline": ["ref_log_probs"],
+    "a_star_po": ["ref_log_probs"],
 }
 NUM_RESPONSES = 32  # of a step
-EXTRA = {"dapo": ["algorithm.overlong_buffer_len=3"]}  # what a preset leaves to the user
+EXTRA = {  # what a preset leaves to the user
+    "dapo": ["algorithm.overlong_buffer_len=3"],
+    "a_star_po": ["algorithm.reward_components={length: 0.01}"],  # which the reward reports
+}
 OF_TURNS = ("gigpo", "turn_credit")
 ONE_TURN = """
 class Once:

@@ -56,7 +56,7 @@ def config_of(name: str, **changes: object) -> AlgorithmConfig:
 def test_a_fork_changes_no_advantage(name: str, max_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advantages, "MAX_TOKENS", max_tokens)
     episodes = random_episodes(6, 4)
-    config = config_of(name, kl_coef=0.0 if name in ("gdpo", "maxrl") else 0.1)
+    config = config_of(name, kl_coef=0.0 if name in ("gdpo", "maxrl", "a_star_po") else 0.1)
     report, expected = run(config, episodes)
     of_forks, found = run(config, forked(episodes))
     assert any(value for row in expected for value in row)

@@ -88,7 +88,12 @@ def test_grpo_reads_rewards_inside_the_mask_only() -> None:
 EVERY = pytest.mark.parametrize("name", sorted(ADVANTAGES))
 PLAIN = AlgorithmConfig(reward_components=COMPONENTS)
 DISCOUNTED = AlgorithmConfig(reward_components=COMPONENTS, gamma=0.9, lam=0.8)
-OUTSIDE_BASELINE = {"gae", "reinforce", "remax"}  # their baseline is none, or something else than rewards of the batch
+OUTSIDE_BASELINE = {
+    "gae",
+    "reinforce",
+    "remax",
+    "a_star_po",
+}  # their baseline is none, or something else than rewards of the batch
 DIVIDED_BY_MEAN = {"maxrl"}  # these take rewards of at least 0, and a constant added to them matters
 
 masks = st.lists(st.booleans(), max_size=5).map(tuple)

@@ -180,6 +180,23 @@ def test_gdpo_refuses_what_it_cannot_add_up(
         ADVANTAGES["gdpo"](inputs, config)
 
 
+def test_a_star_po_subtracts_the_reported_value_of_the_prompt() -> None:
+    inputs = with_components(
+        outcome([1.0, 0.0, 0.5, 0.0], [0, 0, 1, 1], [1, 2, 3, 0]), v_star=[0.25, 0.25, 0.75, NAN], other=[9.0] * 4
+    )
+    config = AlgorithmConfig(reward_components={"v_star": 1.0})
+    assert per_row("a_star_po", inputs, config) == approx([0.75, -0.25, -0.25, 0.0])
+
+
+def test_a_star_po_without_its_value_is_refused() -> None:
+    inputs = with_components(outcome([1.0], [0], [1]), other=[1.0])
+    with pytest.raises(ValueError, match=r"did not report \['v_star'\]; algorithm\.adv_estimator=a_star_po needs"):
+        per_row("a_star_po", inputs, AlgorithmConfig(reward_components={"v_star": 1.0}))
+    inputs = with_components(outcome([1.0], [0], [1]), v_star=[NAN])
+    with pytest.raises(ValueError, match=r"component 'v_star' is not finite in rows \[0\]"):
+        per_row("a_star_po", inputs, AlgorithmConfig(reward_components={"v_star": 1.0}))
+
+
 def test_gdpo_a_failed_sample_needs_no_component() -> None:
     inputs = with_components(outcome([0.0] * 3, [0, 0, 0], [1, 1, 0]), right=[1.0, 0.0, NAN])
     without = with_components(outcome([0.0] * 2, [0, 0], [1, 1]), right=[1.0, 0.0])

@@ -13,6 +13,7 @@ from torch import Tensor
 from tests.unit._policy_losses import WeighedInputs, loss_of
 from verl_like.algorithms import policy_losses
 from verl_like.algorithms.policy_losses import POLICY_LOSSES, PolicyLoss, policy_loss
+from verl_like.algorithms.policy_losses.entry import OPTIONAL_COLUMNS
 from verl_like.algorithms.types import BatchTotals, LossInputs, LossOutput, TokenLosses
 from verl_like.config.schema import PolicyLossConfig
 
@@ -36,7 +37,12 @@ CONFIG = PolicyLossConfig(
     vespo_lambda_pos=2.5,
     vespo_k_neg=3.5,
     vespo_lambda_neg=0.5,
+    a_star_beta=0.3,
 )
+# Those whose gradient at ratio 1 is not that of the policy gradient: they move to a distance from the reference.
+REGRESSIONS = {"a_star_po"}
+# Those whose tokens share a loss through which all log-probs of the response get a gradient.
+COUPLED = {"gmpo", "a_star_po"}
 TOKEN_SUM = replace(CONFIG, loss_aggregation="token-sum")
 
 
@@ -62,6 +68,7 @@ def one_row(
         totals=totals_of(mask),
         weights=None if weights is None else torch.tensor([weights]),
         covariance_rank=torch.tensor([ranks if ranks is not None else [0.99] * len(log_ratios)]),
+        ref_log_probs=log_prob - torch.tensor([log_ratios]),
     )
 
 
@@ -87,6 +94,7 @@ def batch(
         "advantages": advantages,
         "weights": weights.abs(),
         "covariance_rank": ranks,
+        "ref_log_probs": log_probs - 0.4 * shift.roll(1, 0),
     }
     return WeighedInputs(
         response_mask=mask, totals=totals_of(mask), **{name: torch.where(mask, c, 0.0) for name, c in columns.items()}
@@ -95,7 +103,7 @@ def batch(
 
 def cut(inputs: WeighedInputs, change: Callable[[Tensor], Tensor]) -> WeighedInputs:
     """Return the same bundle with each [B, T] column changed; the totals stay those of the mini-batch."""
-    assert inputs.weights is not None and inputs.covariance_rank is not None
+    assert inputs.weights is not None and inputs.covariance_rank is not None and inputs.ref_log_probs is not None
     return replace(
         inputs,
         log_probs=change(inputs.log_probs),
@@ -104,6 +112,7 @@ def cut(inputs: WeighedInputs, change: Callable[[Tensor], Tensor]) -> WeighedInp
         response_mask=change(inputs.response_mask),
         weights=change(inputs.weights),
         covariance_rank=change(inputs.covariance_rank),
+        ref_log_probs=change(inputs.ref_log_probs),
     )
 
 
@@ -228,6 +237,32 @@ def test_vespo_hardly_learns_from_a_response_far_from_the_old_policy(log_ratios:
     for advantage in (1.0, -1.0):
         gradient = gradient_row("vespo", one_row(log_ratios, [advantage] * 2), replace(TOKEN_SUM))
         assert max(map(abs, gradient)) < 1e-9
+
+
+def test_a_star_po_by_hand() -> None:
+    # Log-ratios to the reference 0.5 and 1.5; the response's advantage is 0.25.
+    config = PolicyLossConfig(a_star_beta=0.2, loss_aggregation="seq-mean-token-mean")
+    output, gradient = run("a_star_po", one_row([0.5, 1.5], [0.25, 0.25]), config)
+    assert float(output.loss) == pytest.approx((0.2 * 2.0 - 0.25) ** 2)
+    assert gradient[0].tolist() == pytest.approx([2 * 0.2 * (0.4 - 0.25)] * 2)
+
+
+def test_a_star_po_is_the_mean_square_over_responses_in_float64() -> None:
+    inputs = replace(batch(equal_in_row=True), weights=None)
+    assert inputs.ref_log_probs is not None
+    log_probs = inputs.log_probs.clone().requires_grad_()
+    totals = ((log_probs - inputs.ref_log_probs) * inputs.response_mask).sum(-1)
+    errors = (0.3 * totals - inputs.advantages[:, 0]).square()[inputs.response_mask.any(-1)]
+    torch.autograd.backward(errors.mean())
+    output, gradient = run("a_star_po", inputs, replace(CONFIG, loss_aggregation="seq-mean-token-mean"))
+    assert float(output.loss) == pytest.approx(float(errors.mean().detach()), rel=1e-12)
+    assert log_probs.grad is not None and torch.allclose(gradient, log_probs.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_a_star_po_has_no_gradient_at_the_optimal_policy() -> None:
+    # beta log(pi / ref) = A for the whole response.
+    gradient = gradient_row("a_star_po", one_row([1.0, -0.5], [0.15, 0.15]), replace(TOKEN_SUM, a_star_beta=0.3))
+    assert gradient == pytest.approx([0.0, 0.0], abs=1e-7)
 
 
 def test_gmpo_takes_the_geometric_mean_of_clipped_ratios() -> None:
@@ -422,6 +457,13 @@ def _vespo_gradient(i: LossInputs, c: PolicyLossConfig) -> Tensor:
     return -i.advantages * decay.exp() * w**k * (-decay * w).exp()
 
 
+def _a_star_gradient(i: LossInputs, c: PolicyLossConfig) -> Tensor:
+    assert i.ref_log_probs is not None
+    total = torch.where(i.response_mask, i.log_probs - i.ref_log_probs, 0.0).sum(-1, keepdim=True)
+    errors = torch.where(i.response_mask, c.a_star_beta * total - i.advantages, 0.0)
+    return (2 * c.a_star_beta * errors.sum(-1, keepdim=True)).expand_as(errors)
+
+
 GRADIENTS: dict[str, Callable[[LossInputs, PolicyLossConfig], Tensor]] = {
     "ppo": _ppo_dual_gradient,
     "gspo": _gspo_gradient,
@@ -432,6 +474,7 @@ GRADIENTS: dict[str, Callable[[LossInputs, PolicyLossConfig], Tensor]] = {
     "kl_cov": _kl_cov_gradient,
     "gmpo": _gmpo_gradient,
     "vespo": _vespo_gradient,
+    "a_star_po": _a_star_gradient,
     "dro": lambda i, c: -i.advantages + c.dro_beta * (i.log_probs - i.old_log_probs),
     "dppo_tv": _dppo_tv_gradient,
     "dppo_kl": _dppo_kl_gradient,
@@ -450,13 +493,13 @@ def test_gradient_is_the_closed_form(name: str) -> None:
     expected = torch.where(inputs.response_mask, GRADIENTS[name](inputs, config), 0.0)
     _, gradient = run(name, inputs, config)
     assert torch.allclose(gradient, expected, rtol=1e-6, atol=1e-12)
-    if name not in ("gpg", "reinforce", "cispo", "sapo", "vespo", "dro", "kl_cov"):
+    if name not in ("gpg", "reinforce", "cispo", "sapo", "vespo", "a_star_po", "dro", "kl_cov"):
         assert (gradient[inputs.response_mask] == 0).any() and gradient.any(), (
             "the batch should hold some tokens and leave some"
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted({*NAMES} - REGRESSIONS))
 @pytest.mark.parametrize("mode", MODES)
 def test_at_ratio_one_the_gradient_is_the_policy_gradient(name: str, mode: str) -> None:
     inputs = batch(equal_in_row=True)
@@ -525,6 +568,7 @@ def test_what_the_padding_holds_does_not_matter(name: str, garbage: float) -> No
         {"advantages": soil(inputs.advantages)},
         {"weights": soil(inputs.weights)},
         {"covariance_rank": soil(inputs.covariance_rank)},
+        {"ref_log_probs": soil(inputs.ref_log_probs)},
     ]
     # Each alone and all at once: garbage less garbage may be zero.
     for replaced in (*alone, {key: column for one in alone for key, column in one.items()}):
@@ -557,7 +601,7 @@ def test_weights_have_no_gradient(name: str) -> None:
     assert inputs.log_probs.grad is not None and weights.grad is None
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"gmpo"}))
+@pytest.mark.parametrize("name", sorted({*NAMES} - COUPLED))
 def test_each_token_has_its_own_weight(name: str) -> None:
     inputs = batch()
     assert inputs.weights is not None
@@ -618,6 +662,7 @@ def test_nothing_valid_gives_a_zero_loss_that_can_run_backward(name: str, shape:
         totals=totals_of(mask),
         weights=nothing,
         covariance_rank=nothing,
+        ref_log_probs=nothing,
     )
     for mode in MODES:
         output, gradient = run(name, inputs, replace(CONFIG, loss_aggregation=mode))
@@ -634,12 +679,10 @@ def test_rows_without_advantage_have_a_gradient_only_where_the_loss_says_so(name
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_loss_reads_only_the_columns_it_needs(name: str) -> None:
-    inputs = replace(batch(), covariance_rank=None)
-    if "covariance_rank" in POLICY_LOSSES[name].needs:
-        with pytest.raises(AssertionError, match=f"{name} needs covariance_rank, but the batch has none"):
-            run(name, inputs, CONFIG)
-    else:
-        run(name, inputs, CONFIG)
+    run(name, replace(batch(), **dict.fromkeys(OPTIONAL_COLUMNS - POLICY_LOSSES[name].needs)), CONFIG)
+    for column in POLICY_LOSSES[name].needs:
+        with pytest.raises(AssertionError, match=f"{name} needs {column}, but the batch has none"):
+            run(name, replace(batch(), **{column: None}), CONFIG)
 
 
 # ---- the table and a user's own

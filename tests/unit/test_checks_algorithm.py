@@ -346,7 +346,7 @@ def test_an_estimator_of_components_without_any_is_refused() -> None:
 )
 def test_what_changes_the_score_is_refused_where_its_parts_are_read(option: str, value: float) -> None:
     assert refusal(**COMPONENTS, **{f"algorithm__{option}": value}) == (
-        f"algorithm.{option} is set, but it changes the score, and algorithm.adv_estimator=gdpo reads only its "
+        f"algorithm.{option} is set, but it changes only the score, and algorithm.adv_estimator=gdpo reads its "
         f"components. Leave algorithm.{option} at its default."
     )
     assert passes(**{f"algorithm__{option}": value})

@@ -233,7 +233,7 @@ def test_something_of_a_module_that_cannot_be_called_is_refused() -> None:
 
 def test_a_misspelt_name_is_refused_with_the_list_and_the_nearest() -> None:
     text = refusal("grop")
-    assert text.startswith("algorithm.adv_estimator=grop is unknown; expected one of flash_reinforce, gae,")
+    assert text.startswith("algorithm.adv_estimator=grop is unknown; expected one of a_star_po, flash_reinforce, gae,")
     assert text.endswith("or your own as path/to/file.py:function or module:function; did you mean grpo?")
     assert "verl_like." not in text, "names, and no modules"
     assert refusal("zzz").endswith("or module:function."), "nothing is near"

@@ -41,8 +41,7 @@ class ActorLoss:
     """policy loss + kl_loss_coef * KL(actor, ref) + rollout_kl_coef * (log pi - log pi_rollout)^2 - entropy_coef *
     entropy, each term under ``actor.loss_aggregation``.
 
-    With ``weigh_kl_by_ratio`` the KL of a token is multiplied by its ratio pi / pi_old (DeepSeek-V3.2, 2512.02556,
-    equation 7).
+    With ``weigh_kl_by_ratio`` the KL of a token is multiplied by its ratio pi / pi_old (DeepSeek-V3.2, 2512.02556).
 
     With a ``correction`` each token's policy loss is weighted for the difference between the engine and the trainer.
     Tokens that :func:`verl_like.algorithms.token_masks.left_out` names have no policy loss.

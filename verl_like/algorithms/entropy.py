@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def is_high_entropy(entropies: Tensor, share: float) -> Tensor:
-    """Return the tokens whose entropy is at least the (1 - share) quantile (2506.01939, equation 5).
+    """Return the tokens whose entropy is at least the (1 - share) quantile (2506.01939).
 
     The quantile is interpolated as in ``torch.quantile``, which refuses more than 16 million numbers: of K tokens those
     are chosen that have at most share * (K - 1) tokens of higher entropy. Equal entropies are all chosen or none.

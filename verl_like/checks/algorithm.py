@@ -226,8 +226,8 @@ def components_are_named(config: Config) -> Iterator[str]:
     ):
         if is_set:
             yield (
-                f"algorithm.{name} is set, but it changes the score, and algorithm.adv_estimator="
-                f"{algorithm.adv_estimator} reads only its components. Leave algorithm.{name} at its default."
+                f"algorithm.{name} is set, but it changes only the score, and algorithm.adv_estimator="
+                f"{algorithm.adv_estimator} reads its components. Leave algorithm.{name} at its default."
             )
 
 

@@ -37,6 +37,7 @@ def _by_turn(name: str, **more: Any) -> Estimator:
 _TOKEN_PROBS = frozenset({"old_log_probs", "sum_pi_squared"})
 
 ADVANTAGES: dict[str, Estimator] = {
+    "a_star_po": _by_response("a_star_po", needs=frozenset({"reward_components"})),
     "flash_reinforce": _by_response("flash_reinforce", final_step=_imported("by_response:subtract_batch_mean")),
     "gae": _by_token("gae", needs=frozenset({"values"}), whiten=True, splits_rewards_by_turn=True),
     "gdpo": _by_response(

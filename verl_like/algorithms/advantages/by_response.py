@@ -121,25 +121,52 @@ def gdpo(responses: Scored, config: AlgorithmConfig) -> Tensor:
             f"algorithm.kl_coef is {config.kl_coef}, but algorithm.adv_estimator=gdpo reads the reward's components, "
             "which hold no KL penalty. Set algorithm.kl_coef=0, and actor.kl_loss_coef to keep to the reference."
         )
+    total = torch.zeros_like(responses.scores)
+    for name, component in _components(responses, config, "gdpo").items():
+        total += config.reward_components[name] * grpo(replace(responses, scores=component), config)
+    return total
+
+
+def _components(responses: Scored, config: AlgorithmConfig, estimator: str) -> dict[str, Tensor]:
+    """Return the components [B] float64 that ``config.reward_components`` names, 0 for failed samples.
+
+    Raises:
+        ValueError: if none is named, or a named one is missing or not finite.
+    """
     components = responses.components or {}
     missing = sorted(set(config.reward_components) - set(components))
     if missing or not config.reward_components:
         raise ValueError(
             f"algorithm.reward_components is {config.reward_components}, and of these the reward function did not "
-            f"report {missing}; algorithm.adv_estimator=gdpo needs at least one, and all that are named. Return a dict "
-            "with these numbers and the score from the reward function, and name them."
+            f"report {missing}; algorithm.adv_estimator={estimator} needs at least one, and all that are named. Return "
+            "a dict with these numbers and the score from the reward function, and name them."
         )
-    total = torch.zeros_like(responses.scores)
-    for name, weight in config.reward_components.items():
-        component = torch.where(responses.is_valid, components[name].double(), 0.0)
-        not_finite = (~component.isfinite()).nonzero().flatten().tolist()
+    found = {}
+    for name in config.reward_components:
+        found[name] = torch.where(responses.is_valid, components[name].double(), 0.0)
+        not_finite = (~found[name].isfinite()).nonzero().flatten().tolist()
         if not_finite:
             raise ValueError(
                 f"the reward component {name!r} is not finite in rows {not_finite}. Have the reward function report a "
                 f"number."
             )
-        total += weight * grpo(replace(responses, scores=component), config)
-    return total
+    return found
+
+
+def a_star_po(responses: Scored, config: AlgorithmConfig) -> Tensor:
+    """Subtract the optimal value of the prompt, estimated in advance from samples of the reference (A*-PO, 2505.20686).
+
+    A = R - V*, V* = sum over ``config.reward_components`` of weight * component. For each prompt the user computes
+    V* = beta_1 log mean exp(r / beta_1) over the scores r of the reference's responses to it, and the reward function
+    reports it. Siblings are not compared: one response per prompt is enough.
+
+    Raises:
+        ValueError: as in :func:`gdpo`, for the component.
+    """
+    value = torch.zeros_like(responses.scores)
+    for name, component in _components(responses, config, "a_star_po").items():
+        value += config.reward_components[name] * component
+    return torch.where(responses.is_valid, responses.scores - value, 0.0)
 
 
 def divide_by_batch_std(row_advantages: Tensor, is_valid: Tensor, group_ids: Tensor) -> Tensor:

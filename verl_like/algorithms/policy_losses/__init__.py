@@ -37,6 +37,12 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {
         off_policy="unclipped",
     ),
     "gmpo": PolicyLoss(fn=_imported("sequence:gmpo")),
+    "a_star_po": PolicyLoss(
+        fn=_imported("sequence:a_star_po"),
+        needs=frozenset({"ref_log_probs"}),
+        acts_without_advantage=True,
+        off_policy="none",
+    ),
     "vespo": PolicyLoss(fn=_imported("sequence:vespo")),
     "dro": PolicyLoss(fn=_imported("score:dro"), acts_without_advantage=True, off_policy="unclipped"),
     "dppo_tv": PolicyLoss(fn=_imported("score:dppo_tv")),

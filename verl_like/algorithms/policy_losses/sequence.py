@@ -1,4 +1,5 @@
-"""Losses on one ratio per response: the geometric mean of its tokens' ratios (gspo, gmpo), or their product (vespo).
+"""Losses on one ratio per response: the geometric mean of its tokens' ratios (gspo, gmpo), or their product (vespo,
+a_star_po).
 
 Each token of a response has the response's loss or weight, so that every aggregation and rollout-correction weights per
 token work; the mean over responses of gspo's and gmpo's papers is ``seq-mean-token-mean``.
@@ -85,3 +86,22 @@ def vespo(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
     weight = (decay + k * log_product - decay * log_product.exp()).exp()
     metrics = {"sequence_weight_mean": weight, **ratio_metrics(log_ratio, log_ratio.exp())}
     return TokenLosses(losses=-weight * inputs.advantages * inputs.log_probs, metrics=metrics)
+
+
+def a_star_po(inputs: LossInputs, config: PolicyLossConfig) -> TokenLosses:
+    """Return the squared error of a response's log-ratio to the reference as an estimate of its advantage (A*-PO,
+    2505.20686).
+
+    (``a_star_beta`` * sum over the response of (log_probs - ref_log_probs) - A)^2 for each token, of which
+    ``seq-mean-token-mean`` is the paper's mean over responses. The optimal policy has no error: its log-ratio to the
+    reference is (R - V*) / beta. Nothing is clamped, since nothing is exponentiated.
+
+    Returns:
+        Metrics: those of ``ratio_metrics``.
+    """
+    assert inputs.ref_log_probs is not None, "a_star_po needs ref_log_probs, but the batch has none"
+    log_ratio = bounded_log_ratio(inputs).detach()
+    estimate = config.a_star_beta * (inputs.log_probs - inputs.ref_log_probs).sum(-1, keepdim=True)
+    return TokenLosses(
+        losses=(estimate - inputs.advantages).square(), metrics=ratio_metrics(log_ratio, log_ratio.exp())
+    )

@@ -50,6 +50,9 @@ class PolicyLossConfig(Section):
     )
     vespo_k_neg: float = positive(3.0, "vespo: as vespo_k_pos, for negative advantages.")
     vespo_lambda_neg: float = positive(2.0, "vespo: as vespo_lambda_pos, for negative advantages.")
+    a_star_beta: float = positive(
+        0.001, "a_star_po: weight of the response's log-ratio to the reference, the beta_2 of the paper."
+    )
     clip_cov_ratio: float = fraction(0.0002, "Share of the mini-batch's tokens that clip_cov masks.")
     clip_cov_rank_low: float = fraction(0.0002, "clip_cov never masks this share of tokens, the highest covariances.")
     clip_cov_rank_high: float = fraction(0.02, "clip_cov masks tokens only within this share of highest covariances.")

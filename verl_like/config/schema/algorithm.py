@@ -84,7 +84,7 @@ class AlgorithmConfig(Section):
     )
     reward_components: dict[str, float] = option(
         {},
-        "Components that the reward function reports with its score, with weights (gdpo).",
+        "Components that the reward function reports with its score, with weights (gdpo, a_star_po).",
         check=lambda v: all(abs(weight) < float("inf") for weight in v.values()),
         expected="finite weights",
     )
