@@ -27,10 +27,7 @@ MORE_PASSES = {
     "a_star_po": ["ref_log_probs"],
 }
 NUM_RESPONSES = 32  # of a step
-EXTRA = {  # what a preset leaves to the user
-    "dapo": ["algorithm.overlong_buffer_len=3"],
-    "a_star_po": ["algorithm.reward_components={length: 0.01}"],  # which the reward reports
-}
+EXTRA = {"dapo": ["algorithm.overlong_buffer_len=3"]}  # what a preset leaves to the user
 OF_TURNS = ("gigpo", "turn_credit")
 ONE_TURN = """
 class Once:
@@ -43,6 +40,11 @@ class Once:
         return "", 0.0, True
 """
 
+WITH_VALUE = """
+def with_value(data_source, solution_str, ground_truth, extra_info):
+    return {"score": solution_str.count("7") / max(len(solution_str), 1), "v_star": 0.05}
+"""
+
 
 def assert_trained(run: Run, steps: int = 3) -> None:
     assert sorted(run.metrics) == list(range(1, steps + 1))
@@ -53,6 +55,12 @@ def assert_trained(run: Run, steps: int = 3) -> None:
         assert metrics["prompts/drawn"] == booked > 0
         unknown = [name for name in metrics if name != "step" and not any(metric.matches(name) for metric in METRICS)]
         assert not unknown, "every metric is in the table"
+
+
+def with_value(folder: Path) -> list[str]:
+    """Return the option of a reward that reports the value of a prompt."""
+    (folder / "value.py").write_text(WITH_VALUE)
+    return [f"reward.function={folder}/value.py:with_value"]
 
 
 def with_environment(arithmetic: Path, folder: Path) -> list[str]:
@@ -68,6 +76,8 @@ def with_environment(arithmetic: Path, folder: Path) -> list[str]:
 def test_a_preset_trains_without_an_unused_pass(preset: str, arithmetic: Path, tmp_path: Path) -> None:
     """Two updates a step, so that the second one's ratios are not 1, and old log-probs are read."""
     extra = EXTRA.get(preset, []) if preset not in OF_TURNS else with_environment(arithmetic, tmp_path)
+    if preset == "a_star_po":
+        extra = with_value(tmp_path)
     run = train(
         arithmetic,
         tmp_path,
@@ -115,6 +125,22 @@ SHAPING: dict[str, tuple[list[str], Callable[[dict[str, float]], bool] | None]] 
             "algorithm.rollout_correction.veto_threshold=1e-4",
         ],
         lambda m: m["actor/is_corrected"] == 1 and abs(m["actor/correction_weight_mean"] - 1) < 1e-3,
+    ),
+    "masked-and-averaged-by-prompt": (
+        [
+            "algorithm.top_entropy_quantile=0.5",
+            "actor.off_policy_mask_threshold=1e-6",
+            "actor.rollout_kl_coef=0.01",
+            "actor.kl_loss_coef=0.01",
+            "actor.weigh_kl_by_ratio=true",
+            "actor.loss_aggregation=prompt-mean",
+            "actor.mini_batch_size=4",
+        ],
+        lambda m: (
+            0.3 < m["actor/entropy_masked_frac"] < 0.6
+            and 0 < m["actor/off_policy_masked_frac"] < 1
+            and m["actor/rollout_kl_loss"] > 0
+        ),
     ),
     "engine-log-probs": (
         ["actor.use_rollout_log_probs=true"],
