@@ -17,7 +17,8 @@ def problems(**changes: object) -> list[str]:
 
 
 def test_every_rule_of_the_module_is_in_the_list() -> None:
-    rules = [each for each in vars(loss_checks).values() if inspect.isfunction(each)]
+    own = vars(loss_checks).values()
+    rules = [each for each in own if inspect.isfunction(each) and each.__module__ == loss_checks.__name__]
     assert set(rules) == set(LOSS_RULES)
 
 
@@ -54,3 +55,26 @@ def test_a_term_of_the_engines_log_probs_is_refused_with_top_p_and_top_k(option:
     assert problems(rollout__top_k=50, **term)
     assert not problems(**term)
     assert not problems(rollout__top_p=0.9)
+
+
+# --- a reference that is reset
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "remedy"),
+    [
+        ({"actor__kl_loss_coef": 0.0}, "no KL term has a coefficient above 0", "Set actor.kl_loss_coef"),
+        ({"model__lora__rank": 8}, "model.lora.rank is 8", "Set model.lora.rank=0"),
+        ({"ref__path": "other"}, "ref.path is other, another model than the actor's", "Leave ref.path empty"),
+        ({"cluster__placement": {"trainer": 1, "ref": 1}}, "workers of its pool", "Leave the pool ref out"),
+    ],
+)
+def test_a_reference_that_cannot_take_the_actors_weights_is_refused(
+    changes: dict[str, object], found: str, remedy: str
+) -> None:
+    base = {"actor__kl_loss_coef": 0.01, "ref__reset_every": 5}
+    assert not problems(**base)
+    [text] = problems(**{**base, **changes})
+    assert text.startswith("ref.reset_every is 5, but ") and found in text
+    assert remedy in text and text.endswith("or ref.reset_every=0.")
+    assert not problems(**{**base, **changes, "ref__reset_every": 0})

@@ -105,3 +105,37 @@ def test_a_run_that_continues_cannot_follow_a_record_of_its_beginning() -> None:
     trainer._start = 3
     with pytest.raises(ValueError, match=r"this one continues after step 3\. Choose another trainer.experiment_name"):
         trainer.start()
+
+
+@pytest.mark.parametrize(("step", "every", "resets"), [(1, 2, 0), (2, 2, 1), (4, 2, 1), (4, 0, 0)])
+def test_the_reference_is_reset_every_so_many_steps(
+    trainer: PPOTrainer, monkeypatch: pytest.MonkeyPatch, step: int, every: int, resets: int
+) -> None:
+    monkeypatch.setattr(trainer.parts.config.ref, "reset_every", every)
+    state = trainer.open_step(step)
+    stages.reset_reference(trainer.parts, state, Mock())
+    assert trainer.parts.ref is not None and trainer.parts.ref.reset.call_count == resets  # type: ignore[attr-defined]
+
+
+def test_a_checkpoint_holds_the_reference_only_if_it_is_reset(trainer: PPOTrainer) -> None:
+    trainer.parts.critic = None
+    assert set(trainer.learners) == {"actor"}
+    trainer.parts.config.ref.reset_every = 3
+    assert set(trainer.learners) == {"actor", "ref"}
+    trainer.parts.ref = None
+    assert set(trainer.learners) == {"actor"}
+
+
+def test_a_run_that_continues_takes_the_reference_of_the_checkpoint(
+    trainer: PPOTrainer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer.parts.config.ref.reset_every = 3
+    trainer._load_reference(tmp_path / "ref")
+    load = trainer.parts.ref.load  # type: ignore[union-attr]
+    assert not load.called, "a checkpoint of a run without resets has none: its reference is the initial model"
+    (tmp_path / "ref").mkdir()
+    trainer._load_reference(tmp_path / "ref")
+    load.assert_called_once_with(str(tmp_path / "ref"))
+    trainer.parts.config.ref.reset_every = 0
+    trainer._load_reference(tmp_path / "ref")
+    assert load.call_count == 1 and "Set ref.reset_every to continue with that reference" in caplog.text

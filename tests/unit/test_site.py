@@ -20,7 +20,13 @@ from verl_like.config.compose import compose
 
 ROOT = Path(__file__).parents[2]
 STEP = "verl_like/training/stages.py"
-NOT_DRAWN = {"balance", "report", "validation", "checkpoint"}  # bookkeeping, and what comes between steps
+NOT_DRAWN = {
+    "balance",
+    "report",
+    "validation",
+    "checkpoint",
+    "ref_reset",
+}  # bookkeeping, and what is not part of every step
 PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "api.md"]  # that is made of docstrings
 CHROMIUM = shutil.which("chromium")
 COUNTED = ("h1", "h2", "h3", "li", "ol", "pre", "tr")

@@ -240,6 +240,19 @@ class ForwardEngine(Protocol):
     def load(self, path: Path) -> None:
         """Read only the weights of what :meth:`Learner.save` wrote."""
 
+    def copy_weights(self, other: object) -> None:
+        """Take the weights of another engine of the same model, in the dtype of this one, which is frozen."""
+
+    def begin_save_weights(self, path: Path) -> Callable[[], None]:
+        """Copy the weights of a frozen engine to host memory.
+
+        Returns:
+            A collective function that writes the copies below ``path``. Call it once, on any thread.
+        """
+
+    def load_saved_weights(self, path: Path) -> None:
+        """Read what :meth:`begin_save_weights` wrote."""
+
     def export(self, path: Path) -> None:
         """Write a Hugging Face folder (rank 0 writes); LoRA adapters are merged into the weights."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from verl_like.algorithms.roles import needs
+from verl_like.checks.pools import REF
 from verl_like.config.schema import Config
 
 UNBIASED = ("k1", "k3")  # estimators whose mean over samples of the policy is the KL
@@ -42,7 +44,35 @@ def ratio_weighs_an_unbiased_kl(config: Config) -> Iterator[str]:
         )
 
 
+def reset_reference_is_a_copy_of_the_actor(config: Config) -> Iterator[str]:
+    every = config.ref.reset_every
+    if not every:
+        return
+    keep = "or ref.reset_every=0."
+    if not needs(config).ref:
+        yield (
+            f"ref.reset_every is {every}, but no KL term has a coefficient above 0, so no reference exists. Set "
+            f"actor.kl_loss_coef or algorithm.kl_coef, {keep}"
+        )
+    if config.model.lora.rank:
+        yield (
+            f"ref.reset_every is {every}, but model.lora.rank is {config.model.lora.rank}: the reference has the "
+            f"weights without adapters and cannot take the actor's. Set model.lora.rank=0, {keep}"
+        )
+    if config.ref.path:
+        yield (
+            f"ref.reset_every is {every}, but ref.path is {config.ref.path}, another model than the actor's. Leave "
+            f"ref.path empty, {keep}"
+        )
+    if REF in config.cluster.placement:
+        yield (
+            f"ref.reset_every is {every}, but cluster.placement gives the reference workers of its pool, which do not "
+            f"hold the actor's weights. Leave the pool {REF} out, {keep}"
+        )
+
+
 LOSS_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     engine_log_probs_are_over_the_vocabulary,
     ratio_weighs_an_unbiased_kl,
+    reset_reference_is_a_copy_of_the_actor,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -27,6 +28,8 @@ from verl_like.training.step_metrics import Metrics
 from verl_like.training.step_state import StepState
 from verl_like.training.validation import validate
 
+log = logging.getLogger(__name__)
+
 
 class RolloutTrainer(Trainer):
     """A trainer whose steps generate responses; a subclass implements :meth:`step`.
@@ -50,8 +53,12 @@ class RolloutTrainer(Trainer):
 
     @property
     def learners(self) -> Mapping[str, Savable]:
-        actor, critic = self.parts.actor, self.parts.critic
-        return {"actor": actor} if critic is None else {"actor": actor, "critic": critic}
+        learners: dict[str, Savable] = {"actor": self.parts.actor}
+        if self.parts.critic is not None:
+            learners["critic"] = self.parts.critic
+        if self.parts.ref is not None and self.parts.config.ref.reset_every:
+            learners["ref"] = self.parts.ref
+        return learners
 
     @property
     def num_in_flight(self) -> int:
@@ -123,7 +130,21 @@ class RolloutTrainer(Trainer):
         self.parts.actor.load(str(path / "actor"), state.pop("weight_version"))
         if self.parts.critic is not None:
             self.parts.critic.load(str(path / "critic"))
+        self._load_reference(path / "ref")
         self.progress = Progress.read(state)
+
+    def _load_reference(self, path: Path) -> None:
+        """Read the reference of a checkpoint; the one of a run without ``ref.reset_every`` is the initial model."""
+        if not path.is_dir():
+            return
+        if self.parts.ref is not None and self.parts.config.ref.reset_every:
+            self.parts.ref.load(str(path))
+        else:
+            log.warning(
+                "%s holds a reference that has been reset, but ref.reset_every is 0: this run compares with the "
+                "initial model. Set ref.reset_every to continue with that reference.",
+                path,
+            )
 
     def truncate_after(self, step: int) -> None:
         self.parts.snapshots.continue_after(step)

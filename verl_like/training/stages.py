@@ -215,6 +215,15 @@ def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> Remo
     return batch
 
 
+def reset_reference(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
+    """Give the reference the actor's weights after every ``ref.reset_every`` steps."""
+    every = parts.config.ref.reset_every
+    if parts.ref is not None and every and state.step % every == 0:
+        with stage("ref_reset"):
+            parts.ref.reset()
+    return batch
+
+
 def record_trained(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Record the prompts that the updates were given; prompts without any advantage count as filtered."""
     if parts.critic is None and parts.config.actor.skip_zero_advantages:
@@ -247,6 +256,7 @@ LEARNING = (
     balance_update,
     update_critic,
     update_actor,
+    reset_reference,
     record_trained,
     sync,
 )

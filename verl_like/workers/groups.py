@@ -142,6 +142,28 @@ class RefGroup:
             RefRole.ref_log_probs, batch, partition, adds=frozenset({"ref_log_probs"}), interruptible=True
         )
 
+    def reset(self) -> None:
+        """Take the actor's weights."""
+        self._group.call(RefRole.reset)
+
+    def save(self, path: str) -> None:
+        self._group.call(RefRole.save, path)
+
+    def begin_save(self, path: str) -> None:
+        """Copy the weights; the call returns before they are written."""
+        self._group.call(RefRole.begin_save, path)
+
+    def write(self, check: Callable[[], None]) -> None:
+        """Write the copies in parallel with other calls, on another thread.
+
+        Args:
+            check: called periodically; an exception that it raises ends the wait.
+        """
+        self._group.call_in_background(RefRole.write, stage="checkpoint", check=check)
+
+    def load(self, path: str) -> None:
+        self._group.call(RefRole.load, path)
+
 
 class CriticGroup:
     def __init__(self, group: WorkerGroup) -> None:

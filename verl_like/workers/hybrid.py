@@ -95,7 +95,7 @@ def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole | Non
         assert actor is not None, "a reference that is the actor is in its workers (checks/pools.py)"
         return RefRole(setup, actor.engine, is_actor=True)
     settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
-    return RefRole(setup, backend.policy(settings), is_actor=False)
+    return RefRole(setup, backend.policy(settings), is_actor=False, policy=None if actor is None else actor.engine)
 
 
 def _settings(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,10 +21,14 @@ class RefRole:
 
     Args:
         is_actor: whether the engine is the actor's, whose passes then leave out the adapters.
+        policy: the actor's engine in this process, whose weights :meth:`reset` takes.
     """
 
-    def __init__(self, setup: WorkerSetup, engine: PolicyEngine, *, is_actor: bool) -> None:
-        self._setup, self._engine, self._is_actor = setup, engine, is_actor
+    def __init__(
+        self, setup: WorkerSetup, engine: PolicyEngine, *, is_actor: bool, policy: PolicyEngine | None = None
+    ) -> None:
+        self._setup, self._engine, self._is_actor, self._policy = setup, engine, is_actor, policy
+        self._unwritten: Callable[[], None] | None = None
         if not is_actor:
             engine.offload()
 
@@ -40,3 +47,40 @@ class RefRole:
         )
         self._engine.offload()
         return None, DataProto({"ref_log_probs": Ragged(out["log_probs"], table.ragged("response_ids").offsets)})
+
+    @dispatch(Dispatch.BROADCAST)
+    def reset(self) -> None:
+        """Take the actor's weights."""
+        assert self._policy is not None and not self._is_actor, (
+            "ref.reset_every is refused for this run (checks/loss.py)"
+        )
+        self._policy.onload()
+        self._engine.onload()
+        self._engine.copy_weights(self._policy)
+        self._engine.offload()
+        self._policy.offload()
+
+    @dispatch(Dispatch.BROADCAST)
+    def save(self, path: str) -> None:
+        self.begin_save(path)
+        self.write()
+
+    @dispatch(Dispatch.BROADCAST)
+    def begin_save(self, path: str) -> None:
+        """Copy what :meth:`save` writes; :meth:`write` writes the copy."""
+        self._engine.onload()
+        self._unwritten = self._engine.begin_save_weights(Path(path))
+        self._engine.offload()
+
+    @dispatch(Dispatch.BROADCAST)
+    def write(self) -> None:
+        """Write what :meth:`begin_save` has copied, in parallel with other calls."""
+        assert self._unwritten is not None, "write was called without begin_save"
+        write, self._unwritten = self._unwritten, None
+        write()
+
+    @dispatch(Dispatch.BROADCAST)
+    def load(self, path: str) -> None:
+        self._engine.onload()
+        self._engine.load_saved_weights(Path(path))
+        self._engine.offload()

@@ -55,11 +55,12 @@ def begin_checkpoint(
 
 
 def _write(
-    path: Path, state: dict[str, Any], rng_states: dict[str, torch.Tensor], *, group: dist.ProcessGroup | None
+    path: Path, state: dict[str, Any], rng_states: dict[str, torch.Tensor] | None, *, group: dist.ProcessGroup | None
 ) -> None:
     path.mkdir(parents=True, exist_ok=True)
     save_sharded(state, checkpoint_id=path, process_group=group)
-    torch.save({"world_size": dist.get_world_size(), "states": rng_states}, path / f"rng_rank_{dist.get_rank()}.pt")
+    if rng_states is not None:
+        torch.save({"world_size": dist.get_world_size(), "states": rng_states}, path / f"rng_rank_{dist.get_rank()}.pt")
     dist.barrier(group)
 
 
@@ -91,6 +92,27 @@ def load_sharded_weights(path: Path, *, module: nn.Module) -> None:
     _check(path, state["model"])
     load_sharded(state, checkpoint_id=path)
     set_model_state_dict(module, state["model"], options=_REST_STAYS)
+
+
+def begin_weights(path: Path, copies: StateCopies, *, module: nn.Module) -> Callable[[], None]:
+    """Copy the weights of a model that never learns, and return a function that writes the copies on any thread.
+
+    This function and the one it returns are collective.
+    """
+    state = copies.of({"model": get_model_state_dict(module)})
+    return partial(_write, path, state, None, group=copies.group)
+
+
+def load_weights_of_frozen(path: Path, *, module: nn.Module) -> None:
+    """Read what :func:`begin_weights` wrote, on the same or another number of ranks.
+
+    Raises:
+        ValueError: if ``path`` holds no checkpoint.
+    """
+    state = {"model": get_model_state_dict(module)}
+    _check(path, state["model"])
+    load_sharded(state, checkpoint_id=path)
+    set_model_state_dict(module, state["model"])
 
 
 def _check(path: Path, weights: Mapping[str, Any]) -> None:

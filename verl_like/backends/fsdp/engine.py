@@ -20,6 +20,7 @@ from torch.distributed._composable.checkpoint_activation import checkpoint
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.checkpoint import load_sharded_weights
 from verl_like.backends.fsdp.collectives import is_first_of_node
+from verl_like.backends.fsdp.frozen import FrozenWeights
 from verl_like.backends.fsdp.gathering import CACHE_LINE_BYTES, Gather, gather_on
 from verl_like.backends.fsdp.layout import Layout, is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.loading import load_weights
@@ -82,6 +83,7 @@ class FsdpEngine(ABC, Generic[Model]):
         self.sequence_ranks = sequence_ranks_of(settings.sequence_parallel_size, timeout_s=settings.timeout_s)
         self.gather: Gather | None = None  # created on first use
         self._on_host = HostWeights(self.device)
+        self._weights: FrozenWeights | None = None  # created on first use
         model = settings.model
         self._dtype = resolve_dtype(settings.fsdp.param_dtype, self.device)
         kernel = resolve_kernel(model.attention, self.device, self._dtype) if model.remove_padding else None
@@ -179,6 +181,28 @@ class FsdpEngine(ABC, Generic[Model]):
     def load(self, path: Path) -> None:
         """Implement ``ForwardEngine.load``; the number of ranks may differ."""
         load_sharded_weights(path, module=self.module)
+
+    def copy_weights(self, other: object) -> None:
+        """Implement ``ForwardEngine.copy_weights``, in the dtype of the forward pass."""
+        assert isinstance(other, FsdpEngine), f"the weights of a {type(other).__name__} cannot be copied"
+        other.layout.reshard()
+        self.layout.reshard()
+        self._frozen().copy(other.full_tensors(other.module, self._dtype))
+
+    def begin_save_weights(self, path: Path) -> Callable[[], None]:
+        """Implement ``ForwardEngine.begin_save_weights``."""
+        self.layout.reshard()
+        return self._frozen().begin_save(path)
+
+    def load_saved_weights(self, path: Path) -> None:
+        """Implement ``ForwardEngine.load_saved_weights``; the number of ranks may differ."""
+        self._frozen().load(path)
+
+    def _frozen(self) -> FrozenWeights:
+        assert self.settings.is_frozen, "a model that learns has a learner, which saves and loads its weights"
+        if self._weights is None:
+            self._weights = FrozenWeights(self.module, self.device, timeout_s=self.settings.timeout_s)
+        return self._weights
 
     def export_adapter(self, path: Path) -> None:
         """Implement ``ForwardEngine.export_adapter``, in float32 as the masters."""
