@@ -57,10 +57,10 @@ COLUMNS: dict[str, ColumnSpec] = {
     ),
     "is_high_entropy": ColumnSpec("token", "bool", "true for the mini-batch's tokens of highest entropy", "advantages"),
     # Of pairs of responses only, of which one is preferred.
-    "pair": ColumnSpec("fixed", "int64", "equal for the two responses of a pair", "pairs"),
-    "is_chosen": ColumnSpec("fixed", "bool", "true for the preferred response", "pairs"),
-    "margin": ColumnSpec("fixed", "float32", "by how much the preferred response should lead", "pairs"),
-    "ref_log_prob": ColumnSpec("fixed", "float32", "nats, of the whole response", "reference"),
+    "pair": ColumnSpec("fixed", "int64", "equal for the two responses of a pair", "prompts"),
+    "is_chosen": ColumnSpec("fixed", "bool", "true for the preferred response", "prompts"),
+    "margin": ColumnSpec("fixed", "float32", "by how much the preferred response should lead", "prompts"),
+    "ref_log_prob": ColumnSpec("fixed", "float32", "nats, of the whole response", "ref_log_probs"),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
     "features": ColumnSpec("object", "dict", "inputs of the engine in addition to tokens, if any", "prompts"),
 }
