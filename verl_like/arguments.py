@@ -44,8 +44,8 @@ EXAMPLES = {
         "--from verl algorithm.adv_estimator=grpo data.train_files=train.parquet ...",
     ),
     "sft": ("recipes/arithmetic/sft.yaml trainer.total_training_steps=100", "recipes/arithmetic/sft.yaml --dry-run"),
-    "dpo": ("recipes/arithmetic/dpo.yaml dpo.beta=0.05", "recipes/arithmetic/dpo.yaml dpo.losses={ipo: 1}"),
-    "rm": ("recipes/arithmetic/rm.yaml rm.center_rewards_coefficient=0.01",),
+    "dpo": ("recipes/preferences/dpo.yaml dpo.beta=0.05", "recipes/preferences/dpo.yaml dpo.losses={ipo: 1}"),
+    "rm": ("recipes/preferences/rm.yaml rm.center_rewards_coefficient=0.01",),
     "eval": ("recipes/arithmetic/grpo.yaml rollout.val.n=4",),
     "generate": ("recipes/arithmetic/grpo.yaml rollout.val.temperature=1",),
     "play": (

@@ -1,0 +1,28 @@
+"""Run the recipe: ``python -m recipes.preferences.train [key=value ...]``.
+
+``dpo.yaml``, or ``rm.yaml`` with RECIPE=rm, starts from the warm start of the arithmetic recipe, which is made if it is
+missing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from recipes.arithmetic.prepare import write_all
+from recipes.arithmetic.train import RECIPE
+from recipes.from_scratch import DATA_SEED
+from verl_like.cli import main
+
+FILES = {"dpo": "dpo.yaml", "rm": "rm.yaml"}
+
+
+def run(command: str, overrides: list[str]) -> int:
+    """Make what is missing, train, and return an exit status."""
+    if not (RECIPE.out / "data/val_pairs.parquet").exists():
+        write_all(RECIPE.out / "data", DATA_SEED)
+    return RECIPE.prepare() or main([command, f"recipes/preferences/{FILES[command]}", *overrides])
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(os.environ.get("RECIPE", "dpo"), sys.argv[1:]))
