@@ -141,6 +141,7 @@ NOT_RUN = {
             for command, file in (("sft", "sft"), ("train", "grpo"), ("play", "grpo"))
         ),
         "verl-like play recipes/guess_number/grpo.yaml --by-hand",
+        "verl-like eval recipes/arithmetic/grpo.yaml trainer.resume=never model.path=outputs/preferences/dpo/model",
     ),
     "needs the tokenizer of the Hugging Face hub; tests/environments/test_play.py plays by hand": (
         "verl-like play recipes/search/grpo.yaml --by-hand",
