@@ -198,6 +198,8 @@ SHORT = {
         "save_freq: 80": "save_freq: 1",
     },
     "recipes/arithmetic/sft.yaml": {"total_training_steps: 1200": "total_training_steps: 150"},
+    "recipes/preferences/dpo.yaml": {"total_training_steps: 140": "total_training_steps: 35"},
+    "recipes/preferences/rm.yaml": {"total_training_steps: 1200": "total_training_steps: 20"},
 }
 WORDS = {
     "checkpoints/step_160": "checkpoints/step_1",  # of steps 160 and 200, which a whole run keeps
