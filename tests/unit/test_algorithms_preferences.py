@@ -12,7 +12,9 @@ from torch import Tensor
 from verl_like.algorithms.pair_losses import PAIR_LOSSES, PairInputs, bradley_terry, pair_losses
 from verl_like.algorithms.preference_loss import DpoLoss
 from verl_like.algorithms.types import BatchTotals
+from verl_like.config.compose import compose
 from verl_like.config.schema import DpoConfig
+from verl_like.config.schema.preference import PAIR_LOSSES as NAMES
 
 BETA, SHARE = 0.3, 0.1
 # Log-ratios of a chosen and of a rejected response, and their tokens.
@@ -64,6 +66,22 @@ def one_pair(chosen: float = CHOSEN, rejected: float = REJECTED) -> PairInputs:
 def test_a_pair_has_the_value_of_the_equation(name: str) -> None:
     config = DpoConfig(losses={name: 1.0}, beta=BETA, label_smoothing=SHARE)
     assert pair_losses(one_pair(), config).item() == pytest.approx(BY_HAND[name](), rel=1e-12)
+
+
+def test_the_options_name_the_losses_that_exist() -> None:
+    assert tuple(PAIR_LOSSES) == NAMES
+
+
+@pytest.mark.parametrize("losses", ["{dpo: 1}", "{sigmoid: 0}", "{sigmoid: -1, sft: 1}"])
+def test_other_losses_are_refused(losses: str) -> None:
+    expected = r"dpo\.losses is .*must be some of sigmoid, cdpo, .*\{sigmoid: 0\.8, sft: 0\.2\}"
+    with pytest.raises(ValueError, match=expected):
+        compose(None, [f"dpo.losses={losses}"])
+
+
+def test_a_named_loss_is_the_only_one() -> None:
+    assert compose(None, ["dpo.losses={ipo: 1}"]).config.dpo.weights == {"ipo": 1.0}
+    assert compose(None, []).config.dpo.weights == {"sigmoid": 1.0}
 
 
 def test_losses_are_summed_with_their_weights() -> None:

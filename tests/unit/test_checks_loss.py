@@ -57,6 +57,25 @@ def test_a_term_of_the_engines_log_probs_is_refused_with_top_p_and_top_k(option:
     assert not problems(rollout__top_p=0.9)
 
 
+# --- losses of pairs
+
+
+def test_a_share_of_wrong_pairs_that_no_loss_reads_is_refused() -> None:
+    assert problems(dpo__label_smoothing=0.1) == [
+        "dpo.label_smoothing is 0.1, but no loss of dpo.losses reads it, only cdpo, robust, exo_pair. "
+        "Use one of these, or set dpo.label_smoothing=0."
+    ]
+    assert not problems(dpo__label_smoothing=0.1, dpo__losses={"sft": 1.0, "robust": 0.5})
+
+
+def test_exo_pair_without_a_share_of_wrong_pairs_is_refused() -> None:
+    assert problems(dpo__losses={"exo_pair": 1.0}) == [
+        "dpo.losses has exo_pair, which is not defined for dpo.label_smoothing=0. "
+        "Set dpo.label_smoothing=0.001, or use another loss."
+    ]
+    assert not problems(dpo__losses={"exo_pair": 1.0}, dpo__label_smoothing=0.001)
+
+
 # --- a reference that is reset
 
 

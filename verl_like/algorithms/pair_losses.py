@@ -150,13 +150,11 @@ PAIR_LOSSES: dict[str, PairLossFunction] = {
         sft,
     )
 }
-# Without a share of wrong pairs these are other losses, or not defined.
-READ_SMOOTHING = ("cdpo", "robust", "exo_pair")
 
 
 def pair_losses(pairs: PairInputs, config: DpoConfig) -> Tensor:
     """Return the weighted sum of the losses of each pair, [P]."""
-    parts = [weight * PAIR_LOSSES[name](pairs, config) for name, weight in config.losses.items()]
+    parts = [weight * PAIR_LOSSES[name](pairs, config) for name, weight in config.weights.items()]
     return torch.stack(parts).sum(0)
 
 

@@ -1,4 +1,4 @@
-"""Rules on the terms of the actor's loss. Each yields problems: found, expected, remedy."""
+"""Rules on the terms of the actor's loss and on losses of pairs. Each yields problems: found, expected, remedy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from verl_like.algorithms.roles import needs
 from verl_like.checks.pools import REF
 from verl_like.config.schema import Config
+from verl_like.config.schema.preference import READ_SMOOTHING
 
 UNBIASED = ("k1", "k3")  # estimators whose mean over samples of the policy is the KL
 
@@ -71,8 +72,23 @@ def reset_reference_is_a_copy_of_the_actor(config: Config) -> Iterator[str]:
         )
 
 
+def label_smoothing_is_read(config: Config) -> Iterator[str]:
+    dpo = config.dpo
+    if "exo_pair" in dpo.weights and not dpo.label_smoothing:
+        yield (
+            "dpo.losses has exo_pair, which is not defined for dpo.label_smoothing=0. Set dpo.label_smoothing=0.001, "
+            "or use another loss."
+        )
+    if dpo.label_smoothing and not dpo.weights.keys() & set(READ_SMOOTHING):
+        yield (
+            f"dpo.label_smoothing is {dpo.label_smoothing:g}, but no loss of dpo.losses reads it, only "
+            f"{', '.join(READ_SMOOTHING)}. Use one of these, or set dpo.label_smoothing=0."
+        )
+
+
 LOSS_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     engine_log_probs_are_over_the_vocabulary,
     ratio_weighs_an_unbiased_kl,
     reset_reference_is_a_copy_of_the_actor,
+    label_smoothing_is_read,
 )

@@ -8,24 +8,35 @@ from dataclasses import dataclass
 from verl_like.config.schema.fields import non_negative, option, positive
 from verl_like.config.section import Section
 
+# Names of the losses in algorithms/pair_losses.py, which imports torch.
+PAIR_LOSSES = (
+    *("sigmoid", "cdpo", "robust", "hinge", "ipo", "sigmoid_norm", "apo_zero", "apo_down"),
+    *("bco_pair", "nca_pair", "exo_pair", "sppo_hard", "sft"),
+)
+READ_SMOOTHING = ("cdpo", "robust", "exo_pair")
+
 
 @dataclass(kw_only=True)
 class DpoConfig(Section):
     losses: dict[str, float] = option(
-        {"sigmoid": 1.0},
-        "Losses of a pair, each with its weight: sigmoid (DPO), cdpo, robust, hinge, ipo, sigmoid_norm, apo_zero, "
-        "apo_down, bco_pair, nca_pair, exo_pair, sppo_hard, sft.",
-        check=lambda v: bool(v) and all(0 < weight < math.inf for weight in v.values()),
-        expected="at least one loss, each with a weight above 0, such as {sigmoid: 0.8, sft: 0.2}",
+        {},  # a default would stay when another loss is named: mappings are merged
+        f"Losses of a pair, each with its weight: {', '.join(PAIR_LOSSES)}. Empty means {{sigmoid: 1}}.",
+        check=lambda v: v.keys() <= set(PAIR_LOSSES) and all(0 < weight < math.inf for weight in v.values()),
+        expected=f"some of {', '.join(PAIR_LOSSES)}, each with a weight above 0, such as {{sigmoid: 0.8, sft: 0.2}}",
     )
     ref_path: str = option("", "Reference model; empty means the initial weights of model.path.")
     beta: float = positive(0.1, "Strength of the KL constraint: factor of the log-ratio in rewards and losses.")
     label_smoothing: float = option(
         0.0,
-        "Assumed share of pairs whose order is wrong, read by cdpo, robust and exo_pair.",
+        f"Assumed share of pairs whose order is wrong, read by {', '.join(READ_SMOOTHING)}.",
         check=lambda v: 0 <= v < 0.5,
         expected="a number of at least 0, below 0.5",
     )
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """``losses``, or else the loss of DPO."""
+        return self.losses or {"sigmoid": 1.0}
 
 
 @dataclass(kw_only=True)
