@@ -47,6 +47,16 @@ def finished(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory, ray_clu
     return out / "default"
 
 
+def stopped_after_first_step(finished: Path, to: Path) -> Path:
+    """Return a copy of a run's folder as it was before its second step was saved."""
+    shutil.copytree(finished.parent, to, symlinks=True, dirs_exist_ok=True)
+    folder = to / finished.name
+    for gone in ("model", "checkpoints/step_2", "checkpoints/step_3"):
+        shutil.rmtree(folder / gone)
+    (folder / "checkpoints/best").unlink(missing_ok=True)
+    return folder
+
+
 def response_log_prob(model: PreTrainedModel, prompt: list[int], response: list[int]) -> Tensor:
     logits = model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
     return logits.log_softmax(-1).gather(-1, torch.tensor(response)[:, None]).sum()
@@ -106,13 +116,8 @@ def test_a_run_that_was_stopped_continues_bit_for_bit(
     arithmetic: Path, finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The reference is that of the initial weights, and not of the checkpoint's; here it is on disk."""
-    out = tmp_path / "out"
-    shutil.copytree(finished.parent, out, symlinks=True)
-    again = out / "default"
-    for gone in ("model", "checkpoints/step_2", "checkpoints/step_3"):
-        shutil.rmtree(again / gone)
-    (again / "checkpoints/best").unlink(missing_ok=True)
-    options = words(arithmetic, out, "trainer.save_freq=1", "trainer.max_checkpoints=3")
+    again = stopped_after_first_step(finished, tmp_path)
+    options = words(arithmetic, tmp_path, "trainer.save_freq=1", "trainer.max_checkpoints=3")
     with caplog.at_level(logging.INFO):
         assert main(["dpo", *options]) == 0
     assert f"reference log-probs: {18000} of {18000} rows were on disk" in caplog.text
@@ -124,13 +129,10 @@ def test_a_run_that_was_stopped_continues_bit_for_bit(
 def test_without_a_cache_a_continued_run_computes_the_initial_weights_log_probs(
     arithmetic: Path, finished: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(finished.parent, out, symlinks=True)
-    again = out / "default"
-    for gone in ("model", "checkpoints/step_2", "checkpoints/step_3"):
-        shutil.rmtree(again / gone)
-    (again / "checkpoints/best").unlink(missing_ok=True)
-    options = words(arithmetic, out, "trainer.save_freq=1", "trainer.max_checkpoints=3", "trainer.reference_cache=")
+    again = stopped_after_first_step(finished, tmp_path)
+    options = words(
+        arithmetic, tmp_path, "trainer.save_freq=1", "trainer.max_checkpoints=3", "trainer.reference_cache="
+    )
     assert main(["dpo", *options]) == 0
     assert read_metrics(again / "metrics.jsonl")["dpo/loss"] == read_metrics(finished / "metrics.jsonl")["dpo/loss"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,6 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests.e2e.conftest import arguments, train
+from tests.e2e.test_dpo import stopped_after_first_step
 from verl_like.cli import main
 from verl_like.telemetry.trackers import read_metrics
 
@@ -93,23 +93,26 @@ def test_accuracy_is_that_of_the_exported_model_on_held_out_pairs(arithmetic: Pa
 
 
 def test_a_run_that_was_stopped_continues_bit_for_bit(arithmetic: Path, finished: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(finished.parent, out, symlinks=True)
-    again = out / "default"
-    for gone in ("model", "checkpoints/step_2", "checkpoints/step_3"):
-        shutil.rmtree(again / gone)
-    (again / "checkpoints/best").unlink(missing_ok=True)
-    assert main(["rm", *words(arithmetic, out)]) == 0
+    again = stopped_after_first_step(finished, tmp_path)
+    assert main(["rm", *words(arithmetic, tmp_path)]) == 0
     for name in ("rm/loss", "val/loss"):
         assert read_metrics(again / "metrics.jsonl")[name] == read_metrics(finished / "metrics.jsonl")[name]
     assert (again / "model/model.safetensors").read_bytes() == (finished / "model/model.safetensors").read_bytes()
 
 
 def test_a_run_continues_from_a_reward_model(arithmetic: Path, finished: Path, tmp_path: Path) -> None:
-    """Of a classifier the head is kept."""
+    """A classifier keeps its head."""
     options = words(arithmetic, tmp_path, f"model.path={finished}/model", "trainer.total_training_steps=1")
     assert main(["rm", *options]) == 0
     assert read_metrics(tmp_path / "default/metrics.jsonl")["rm/score_chosen"][1] != 0.0
+
+
+def test_adapters_are_refused_before_workers_start(
+    arithmetic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new head would stay at zero, and nothing would be learnt."""
+    assert main(["rm", *words(arithmetic, tmp_path, "model.lora.rank=4", "--dry-run")]) == 2
+    assert "model.lora.rank is 4, but a reward model learns with all its weights" in capsys.readouterr().err
 
 
 def test_the_model_scores_responses_of_a_policy(arithmetic: Path, finished: Path, tmp_path: Path) -> None:

@@ -87,7 +87,12 @@ def pair_task_of(config: Config) -> RowTask:
 
 
 def scored_task_of(config: Config) -> RowTask:
-    """Read pairs of texts for a model that scores them."""
+    """Read pairs of texts for a model that scores them, as :func:`sft_task_of` reads answers."""
+    if config.model.lora.rank:
+        raise ValueError(
+            f"model.lora.rank is {config.model.lora.rank}, but a reward model learns with all its weights: adapters "
+            "would leave its new head at zero. Set model.lora.rank=0."
+        )
     named = AutoConfig.from_pretrained(local_path(config.model.path), trust_remote_code=config.model.trust_remote_code)
     read = partial(scored_pair_rows, pad_id=named.get_text_config().to_dict().get("pad_token_id"))
     return _row_task(config, read, columns=(config.data.prompt_key, *PAIR_COLUMNS), rows_per_item=2)
@@ -97,7 +102,7 @@ def _row_task(config: Config, read: ReadRows, *, columns: Sequence[str], rows_pe
     """Read the rows.
 
     Args:
-        columns: by which rows are told apart.
+        columns: columns that distinguish rows.
     """
     check(config)
     if config.data.sampler:
