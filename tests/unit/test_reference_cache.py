@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from verl_like.config.schema import Config
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.training.reference import ReferenceCache, row_digests
+from verl_like.training.row_jobs import reference_settings
 
 TOKENS = [([1, 2], [3]), ([1], [2, 3]), ([1, 2], [4, 0]), ([1, 2], [4])]
 
@@ -103,6 +105,24 @@ def test_damaged_files_are_named_and_computed_again(
     assert ReferenceCache(str(tmp_path / "cache"), model=str(model), settings="float32")
     (tmp_path / "cache/files.json").write_text("[1")
     assert completed(tmp_path / "cache", model, TOKENS).rows == []
+
+
+def test_log_probs_of_a_defective_model_are_not_kept(tmp_path: Path, model: Path) -> None:
+    cache = ReferenceCache(str(tmp_path / "cache"), model=str(model), settings="float32")
+    found = cache.completed(table(TOKENS), lambda indices: np.array([-1.0, np.nan, -np.inf, -4.0]))
+    assert found.tolist()[:1] == [-1.0] and np.isnan(found[1])
+    assert completed(tmp_path / "cache", model, TOKENS).rows == [[1, 2]]
+
+
+def test_the_dtype_is_that_of_the_model_which_computes_them() -> None:
+    config = Config()
+    settings = {reference_settings(config, "cpu"), reference_settings(config, "cuda")}
+    config.actor.fsdp.param_dtype = "float32"
+    settings.add(reference_settings(config, "cuda"))
+    config.ref.fsdp.param_dtype = "bfloat16"  # read by another model only
+    assert reference_settings(config, "cuda") in settings and len(settings) == 3
+    config.dpo.ref_path = "another"
+    assert reference_settings(config, "cuda") not in settings
 
 
 def test_a_run_continues_without_a_cache(tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture) -> None:

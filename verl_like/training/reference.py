@@ -19,13 +19,13 @@ import numpy as np
 from huggingface_hub import snapshot_download
 
 from verl_like.protocol import Array, DataProto
-from verl_like.remote_models import local_path
+from verl_like.remote_models import local_path, weights_in
+from verl_like.telemetry.trackers import write_atomically
 
 log = logging.getLogger(__name__)
 
 DIGEST_BYTES = 16
 ENTRY = np.dtype([("row", f"V{DIGEST_BYTES}"), ("log_prob", np.float64)])
-WEIGHTS = (".safetensors", ".bin")
 _CHUNK_BYTES = 2**24
 
 
@@ -56,7 +56,8 @@ class ReferenceCache:
         if len(missing):
             computed = compute(missing)
             known.update(zip((digests[i] for i in missing), computed.tolist(), strict=True))
-            self._write(np.array([(digests[i], known[digests[i]]) for i in missing], ENTRY))
+            finite = missing[np.isfinite(computed)]  # a defective model is not remembered
+            self._write(np.array([(digests[i], known[digests[i]]) for i in finite], ENTRY))
         log.info("reference log-probs: %d of %d rows were on disk", len(rows) - len(missing), len(rows))
         return np.array([known[digest] for digest in digests], np.float64)
 
@@ -78,7 +79,8 @@ class ReferenceCache:
         content = io.BytesIO()
         np.save(content, entries)
         try:
-            _write(self._folder / f"{uuid.uuid4().hex}.npy", content.getvalue())
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._folder / f"{uuid.uuid4().hex}.npy", content.getvalue())
         except OSError as error:
             log.warning("trainer.reference_cache: the log-probs are not kept in %s: %s", self._folder, error)
 
@@ -107,10 +109,9 @@ def weights_digest(model: str, cache: Path) -> str | None:
         except (OSError, ValueError):
             log.info("the weights of %s are not on this machine yet, so nothing is kept of the reference", model)
             return None
-    files = sorted(file for file in path.iterdir() if file.suffix in WEIGHTS or file.name == "config.json")
     digests = _FileDigests(cache / "files.json")
     found = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for file in files:
+    for file in (path / "config.json", *weights_in(path)):
         found.update(f"{file.name} {digests.of(file)}".encode())
     digests.keep()
     return found.hexdigest()
@@ -137,15 +138,5 @@ class _FileDigests:
 
     def keep(self) -> None:
         with suppress(OSError):  # computed again
-            _write(self._memo, json.dumps(self._known).encode())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+            self._memo.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._memo, json.dumps(self._known))

@@ -60,7 +60,9 @@ def _preferences(config: Config, hosts: LaunchedRun, workers: WorkerGroup, roles
     actor, path = ActorGroup(workers), config.dpo.ref_path or config.model.path
     table, groups = table_of(roles, hosts.pools), {HYBRID: workers, **hosts.others}
     ref = table.find("ref", groups) if table.hosts("ref") else None
-    settings = f"{config.ref.fsdp.param_dtype} {hosts.where.kind} {sorted(config.model.override_config.items())}"
+    cache = ReferenceCache(
+        config.trainer.reference_cache, model=path, settings=reference_settings(config, hosts.where.kind)
+    )
     return PreferenceObjective(
         actor,
         config.dpo,
@@ -69,9 +71,16 @@ def _preferences(config: Config, hosts: LaunchedRun, workers: WorkerGroup, roles
             if ref is not None
             else partial(actor.response_log_probs, without_adapters=config.model.lora.rank > 0)
         ),
-        cache=ReferenceCache(config.trainer.reference_cache, model=path, settings=settings),
+        cache=cache,
         ranks=(ref or workers).world_size,
     )
+
+
+def reference_settings(config: Config, device: str) -> str:
+    """Return the settings, apart from the weights, that change the reference's log-probs."""
+    fsdp = config.ref.fsdp if config.dpo.ref_path else config.actor.fsdp
+    model = config.model
+    return repr((device, fsdp.param_dtype, model.float32_logits, sorted(model.override_config.items())))
 
 
 def _scores(config: Config, hosts: LaunchedRun, workers: WorkerGroup, roles: frozenset[str]) -> Objective:
