@@ -141,7 +141,7 @@ def test_a_stage_of_the_step_reaches_ray_through_at_most_five_functions(group: W
 
 def test_a_call_of_all_ranks_reaches_ray_through_at_most_five_functions(group: WorkerGroup, traced: Traced) -> None:
     stacks = traced.of(lambda: ActorGroup(group).save("folder"))
-    hold(stacks, "groups.py:ActorGroup.save")
+    hold(stacks, "groups.py:SavedGroup.save")
 
 
 def test_a_rollout_reaches_ray_through_at_most_five_functions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -28,9 +28,39 @@ Partition = Sequence[Array]
 Reports = list[dict[str, float]]
 
 
-class ActorGroup:
+class SavedGroup:
+    """Saves what the ranks of a role hold."""
+
+    _role: ClassVar[Any]  # has save, begin_save and write
+
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
+
+    def save(self, path: str) -> None:
+        self._group.call(self._role.save, path)
+
+    def begin_save(self, path: str) -> None:
+        """Copy the state to save; the call returns before it is written."""
+        self._group.call(self._role.begin_save, path)
+
+    def write(self, check: Callable[[], None]) -> None:
+        """Write the copies in parallel with other calls, on another thread.
+
+        Args:
+            check: called periodically; an exception that it raises ends the wait.
+        """
+        self._group.call_in_background(self._role.write, stage="checkpoint", check=check)
+
+
+class LoadedGroup(SavedGroup):
+    """Also loads it; a role without weight versions."""
+
+    def load(self, path: str) -> None:
+        self._group.call(self._role.load, path)
+
+
+class ActorGroup(SavedGroup):
+    _role = ActorRole
 
     def add_log_probs(
         self, batch: RemoteBatch, partition: Partition, *, sum_pi_squared: bool = False, entropy: bool = False
@@ -85,21 +115,6 @@ class ActorGroup:
         )
         return in_order(found, partition)
 
-    def save(self, path: str) -> None:
-        self._group.call(ActorRole.save, path)
-
-    def begin_save(self, path: str) -> None:
-        """Copy the state to save; the call returns before it is written."""
-        self._group.call(ActorRole.begin_save, path)
-
-    def write(self, check: Callable[[], None]) -> None:
-        """Write the copies in parallel with other calls, on another thread.
-
-        Args:
-            check: called periodically; an exception that it raises ends the wait.
-        """
-        self._group.call_in_background(ActorRole.write, stage="checkpoint", check=check)
-
     def load(self, path: str, version: int) -> None:
         self._group.call(ActorRole.load, path, version)
 
@@ -127,9 +142,8 @@ def count_columns(batch: RemoteBatch) -> dict[str, Array]:
     return columns
 
 
-class RefGroup:
-    def __init__(self, group: WorkerGroup) -> None:
-        self._group = group
+class RefGroup(LoadedGroup):
+    _role = RefRole
 
     def response_log_probs(self, batch: RemoteBatch, partition: Partition) -> Array:
         """Return the log-prob of each row's response, [B] float64 nats."""
@@ -146,28 +160,9 @@ class RefGroup:
         """Take the actor's weights."""
         self._group.call(RefRole.reset)
 
-    def save(self, path: str) -> None:
-        self._group.call(RefRole.save, path)
 
-    def begin_save(self, path: str) -> None:
-        """Copy the weights; the call returns before they are written."""
-        self._group.call(RefRole.begin_save, path)
-
-    def write(self, check: Callable[[], None]) -> None:
-        """Write the copies in parallel with other calls, on another thread.
-
-        Args:
-            check: called periodically; an exception that it raises ends the wait.
-        """
-        self._group.call_in_background(RefRole.write, stage="checkpoint", check=check)
-
-    def load(self, path: str) -> None:
-        self._group.call(RefRole.load, path)
-
-
-class CriticGroup:
-    def __init__(self, group: WorkerGroup) -> None:
-        self._group = group
+class CriticGroup(LoadedGroup):
+    _role = CriticRole
 
     def add_values(self, batch: RemoteBatch, partition: Partition) -> None:
         """Attach ``values``."""
@@ -176,30 +171,11 @@ class CriticGroup:
     def update(self, batch: RemoteBatch, partition: Partition, mini_batches: Sequence[Sequence[Array]]) -> Reports:
         return self._group.map_rows(CriticRole.update, batch, partition, per_rank=mini_batches)
 
-    def save(self, path: str) -> None:
-        self._group.call(CriticRole.save, path)
 
-    def begin_save(self, path: str) -> None:
-        """Copy the state to save; the call returns before it is written."""
-        self._group.call(CriticRole.begin_save, path)
-
-    def write(self, check: Callable[[], None]) -> None:
-        """Write the copies in parallel with other calls, on another thread.
-
-        Args:
-            check: called periodically; an exception that it raises ends the wait.
-        """
-        self._group.call_in_background(CriticRole.write, stage="checkpoint", check=check)
-
-    def load(self, path: str) -> None:
-        self._group.call(CriticRole.load, path)
-
-
-class ScorerGroup:
+class ScorerGroup(LoadedGroup):
     """The reward model that learns."""
 
-    def __init__(self, group: WorkerGroup) -> None:
-        self._group = group
+    _role = ScorerRole
 
     def update(self, batch: RemoteBatch, partition: Partition) -> Reports:
         """Make one update on these pairs."""
@@ -208,20 +184,6 @@ class ScorerGroup:
     def scores(self, batch: RemoteBatch, partition: Partition) -> Array:
         """Return each row's score, [B] float32."""
         return in_order(self._group.map_rows(ScorerRole.scores, batch, partition, interruptible=True), partition)
-
-    def save(self, path: str) -> None:
-        self._group.call(ScorerRole.save, path)
-
-    def begin_save(self, path: str) -> None:
-        """Copy the state to save; the call returns before it is written."""
-        self._group.call(ScorerRole.begin_save, path)
-
-    def write(self, check: Callable[[], None]) -> None:
-        """Write the copies in parallel with other calls, on another thread, as :meth:`ActorGroup.write`."""
-        self._group.call_in_background(ScorerRole.write, stage="checkpoint", check=check)
-
-    def load(self, path: str) -> None:
-        self._group.call(ScorerRole.load, path)
 
     def export(self, path: str) -> None:
         """Write the model as a Hugging Face folder of a sequence classifier."""
