@@ -191,7 +191,7 @@ def test_a_step_of_all_sequences_of_an_engine_runs_as_a_graph(num_seqs: int) -> 
 
 
 def test_log_probs_are_those_of_the_tokens_that_a_step_kept() -> None:
-    """Of five requests one is collected elsewhere, one still reads its prompt, and one has ended."""
+    """The step has five requests: one is not collected here, one has no new token yet, and one has ended."""
     from vllm.v1.outputs import LogprobsLists
 
     def reported(log_probs: list[float], starts: list[int] | None) -> LogprobsLists:

@@ -39,7 +39,7 @@ class Needs:
 
     @property
     def compares_mini_batches(self) -> bool:
-        """Whether the advantages stage compares the tokens of each mini-batch."""
+        """Whether the advantages stage ranks tokens within their mini-batch."""
         return self.covariance_rank or self.entropy
 
     @property

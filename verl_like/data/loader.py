@@ -112,7 +112,7 @@ def rows_identity(
 
     Args:
         rows: as they were read.
-        columns: by which they are told apart; a row may lack some.
+        columns: columns that distinguish them; a row may lack some.
         num_kept: number of these that are trained on.
     """
     digest = hashlib.sha256()

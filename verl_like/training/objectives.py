@@ -1,4 +1,4 @@
-"""What the jobs learn from given rows: answers, preferences between two responses, or scores of them."""
+"""The objectives of training on given rows: answers, preferences between two responses, and scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Reference = Callable[[RemoteBatch, Sequence[Array]], Array]
 
 
 class _Actors:
-    """The part that both have in common: the learner is the policy."""
+    """Base of the objectives whose learner is the policy."""
 
     def __init__(self, actor: ActorGroup) -> None:
         self._actor = actor
@@ -43,7 +43,7 @@ class _Actors:
 
 
 class ScoreObjective:
-    """Scores of which the preferred response gets the higher one (``verl-like rm``)."""
+    """A higher score for the preferred response of each pair (``verl-like rm``)."""
 
     job, val_metric = "rm", "val/accuracy"
 
@@ -99,7 +99,7 @@ class PreferenceObjective(_Actors):
 
     Args:
         reference: returns the reference's log-probs of a batch's responses, [B] nats.
-        cache: those that are on disk.
+        cache: the log-probs on disk.
         ranks: number of ranks of the reference.
     """
 

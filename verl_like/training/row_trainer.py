@@ -50,7 +50,7 @@ class RowTask:
 
 
 class Objective(Protocol):
-    """What a job learns from its rows.
+    """The objective of a job that trains on given rows.
 
     Attributes:
         job: name of the command.

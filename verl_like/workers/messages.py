@@ -60,7 +60,7 @@ class AdvantageReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairShare:
-    """What a rank's pairs need in addition to their rows.
+    """Inputs of an update on a rank's pairs, in addition to their rows.
 
     Args:
         ref_log_prob: [n] float32, the reference's log-prob of each row's response, nats.
