@@ -12,19 +12,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from verl_like.ops.tiles import LOWEST, OutputLayer, Sums, TileFunctions, Tiles
+from verl_like.ops.tiles import LOWEST, LayerGradient, OutputLayer, Sums, TileFunctions, Tiles
 
 
 class TokenStats(NamedTuple):
     """Statistics of the chosen tokens, [K_r] float32 each.
 
     ``log_probs`` and ``entropy`` are in nats. ``sum_pi_squared`` is the sum of squared probabilities, which has no
-    gradient.
+    gradient. ``divergence`` is that from another model's distribution, which :class:`TokenStatsFunction` leaves empty.
     """
 
     log_probs: Tensor
     entropy: Tensor | None
     sum_pi_squared: Tensor | None
+    divergence: Tensor | None = None
 
 
 class TokenStatsFunction:
@@ -126,10 +127,7 @@ class _TokenStats(torch.autograd.Function):
         of_log_probs, of_entropy = (None if each is None else each * arguments.scale for each in gradients[:2])
         if of_log_probs is None:
             of_log_probs = torch.zeros_like(log_normaliser)
-        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        of_hidden = torch.zeros_like(hidden, dtype=torch.float32) if needs_hidden else None
-        of_weight = torch.empty_like(weight) if needs_weight else None
-        of_bias = torch.empty_like(bias) if needs_bias else None
+        total = LayerGradient(hidden, weight, bias, needed=ctx.needs_input_grad[:3])
         tiles = arguments.tiles(hidden, weight, bias)
         kept, ctx.kept = ctx.kept[::-1], []  # a second backward recomputes all of them
         for start, stop in tiles.spans:
@@ -143,15 +141,7 @@ class _TokenStats(torch.autograd.Function):
                 of_entropy,
                 entropy,
                 tiles.scratch(start, stop),
-                weight.dtype if slope is None and of_bias is None else torch.float32,
+                total.dtype(has_softcap=slope is not None),
             )
-            if slope is not None:
-                found.mul_(slope)
-            if of_bias is not None:
-                of_bias[start:stop] = found.sum(0)
-            found = found.to(weight.dtype)
-            if of_hidden is not None:
-                tiles.add_to_hidden(of_hidden, found, start, stop)
-            if of_weight is not None:
-                tiles.write_weight_gradient(of_weight, found, start, stop)
-        return None if of_hidden is None else of_hidden.to(hidden.dtype), of_weight, of_bias, None, None
+            total.add(tiles, found, slope, start, stop)
+        return (*total.found(), None, None)

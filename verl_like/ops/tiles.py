@@ -6,8 +6,8 @@ Sums over the vocabulary continue from tile to tile, relative to the largest log
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, ParamSpec, TypeVar
 
@@ -175,6 +175,15 @@ class OutputLayer:
     softcap: float = 0.0
     in_float32: bool = False
 
+    def first(self, size: int) -> OutputLayer:
+        """Return the layer of the first ``size`` tokens of the vocabulary."""
+        if size == len(self.weight):
+            return self
+        return replace(self, weight=self.weight[:size], bias=None if self.bias is None else self.bias[:size])
+
+    def detached(self) -> OutputLayer:
+        return replace(self, weight=self.weight.detach(), bias=None if self.bias is None else self.bias.detach())
+
 
 class Tiles:
     """The tiles of ``layer(hidden) * scale``, which use the same memory one after the other.
@@ -263,3 +272,42 @@ class Tiles:
 
     def _as(self, memory: Tensor, columns: int) -> Tensor:
         return memory[: len(self._hidden) * columns].view(-1, columns)
+
+
+class LayerGradient:
+    """The gradients of a model's states, weights and bias, summed tile by tile.
+
+    Args:
+        needed: whether the gradients of ``hidden`` [K, H], ``weight`` [V, H] and ``bias`` [V] are needed.
+    """
+
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, *, needed: Sequence[bool]) -> None:
+        self._hidden = torch.zeros_like(hidden, dtype=torch.float32) if needed[0] else None
+        self._weight = torch.empty_like(weight) if needed[1] else None
+        self._bias = torch.empty_like(bias) if needed[2] and bias is not None else None
+        self._dtypes = hidden.dtype, weight.dtype
+
+    def dtype(self, *, has_softcap: bool) -> torch.dtype:
+        """Return the dtype of a tile's gradient for :meth:`add`."""
+        return torch.float32 if has_softcap or self._bias is not None else self._dtypes[1]
+
+    def add(self, tiles: Tiles, gradient: Tensor, slope: Tensor | None, start: int, stop: int) -> None:
+        """Add a tile.
+
+        Args:
+            gradient: [K, v] of the tile's logits times the scale; it may be overwritten.
+            slope: :meth:`Tiles.softcap_slope`.
+        """
+        if slope is not None:
+            gradient.mul_(slope)
+        if self._bias is not None:
+            self._bias[start:stop] = gradient.sum(0)
+        gradient = gradient.to(self._dtypes[1])
+        if self._hidden is not None:
+            tiles.add_to_hidden(self._hidden, gradient, start, stop)
+        if self._weight is not None:
+            tiles.write_weight_gradient(self._weight, gradient, start, stop)
+
+    def found(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the gradients of states, weights and bias; None for those that are not needed."""
+        return None if self._hidden is None else self._hidden.to(self._dtypes[0]), self._weight, self._bias
