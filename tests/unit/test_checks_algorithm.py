@@ -144,7 +144,7 @@ def test_critic_options_without_a_critic_are_refused(option: str, value: object)
 def test_a_reference_that_nothing_uses_is_refused() -> None:
     assert refusal(ref__path="model") == (
         "ref.path is model, but no KL term has a coefficient above 0, so no reference exists. "
-        "Set actor.kl_loss_coef or algorithm.kl_coef, or leave ref.path empty."
+        "Set actor.kl_loss_coef, algorithm.kl_coef or algorithm.distill_coef, or leave ref.path empty."
     )
     assert passes(ref__path="model", actor__kl_loss_coef=0.01)
     assert passes(ref__path="model", algorithm__kl_coef=0.01)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from verl_like.algorithms.aggregate import aggregate, token_share
 from verl_like.algorithms.correction import Correction, correction
+from verl_like.algorithms.distillation import Distillation
 from verl_like.algorithms.kl import kl
 from verl_like.algorithms.policy_losses import policy_loss_of
 from verl_like.algorithms.policy_losses.base import aggregated, aggregated_tokens, bounded_log_ratio, zero_padded
@@ -46,8 +47,10 @@ class ActorLoss:
     With a ``correction`` each token's policy loss is weighted for the difference between the engine and the trainer.
     Tokens that :func:`verl_like.algorithms.token_masks.left_out` names have no policy loss.
 
+    A ``distillation`` adds its own term, or changes the advantages.
+
     Reads the columns ``response_mask``, ``old_log_probs``, ``advantages``, ``ref_log_probs`` if ``kl_loss_coef`` >
-    0, and ``rollout_log_probs`` if ``rollout_kl_coef`` > 0.
+    0 or distillation reads them, and ``rollout_log_probs`` if ``rollout_kl_coef`` > 0.
 
     If no stage has computed ``old_log_probs``, a ``gap`` is passed, which then collects the difference between the
     log-probs of this forward pass and the engine's. The old log-probs are the engine's with ``use_rollout_log_probs``.
@@ -65,8 +68,10 @@ class ActorLoss:
         *,
         mean_weight: float | None = None,
         gap: LogProbGap | None = None,
+        distillation: Distillation | None = None,
     ) -> None:
         self.config, self.correction, self.mean_weight, self.gap = config, correction, mean_weight, gap
+        self.distillation = distillation
         self.policy_loss = policy_loss_of(config)
         self.token_losses = self.policy_loss.function
 
@@ -96,14 +101,18 @@ class ActorLoss:
                 group_tokens=columns.get("group_tokens"),
             )
         )
-        kl_loss = self._kl_loss(inputs)
+        kl_loss, taught = self._kl_loss(inputs), None
+        metrics: dict[str, Tensor] = {}
+        if self.distillation is not None:
+            taught = self.distillation.term(outputs, inputs, config.loss_aggregation)
+            inputs, metrics = self.distillation.with_advantages(inputs)
         corrected = self._corrected(inputs)
         found = self.token_losses(inputs, config)
         dropped = left_out(inputs, config, columns.get("is_high_entropy"))
         weights = without(None if corrected is None else corrected.weights, dropped)
         policy = aggregated(found, inputs, config, weights=weights)
         loss = policy.loss
-        metrics = {
+        metrics |= {
             "policy_loss": policy.loss.detach(),
             **policy.metrics,
             **({} if corrected is None else corrected.metrics),
@@ -116,6 +125,9 @@ class ActorLoss:
             rollout_kl = self._rollout_kl(inputs)
             loss = loss + config.rollout_kl_coef * rollout_kl
             metrics["rollout_kl_loss"] = rollout_kl.detach()
+        if taught is not None:
+            loss = loss + taught.loss
+            metrics |= taught.metrics
         if config.entropy_coef > 0:
             assert inputs.entropy is not None, "actor.entropy_coef > 0, but the forward pass returned no entropy"
             entropy = aggregated_tokens(inputs.entropy, inputs, config.loss_aggregation)

@@ -21,6 +21,7 @@ class Needs:
     covariance_rank: bool = False
     baseline: bool = False  # a greedy response to each prompt
     reward_model: bool = False  # colocated in the hybrid workers
+    ref_log_probs: bool = False  # in their own stage; a reference without it is read by the updates
     advantages_of_tokens: bool = False  # otherwise a response's advantage is a fact, computed from its group's scores
 
     @property
@@ -50,7 +51,8 @@ class Needs:
 
 
 def needs(config: Config) -> Needs:
-    """Return what a run needs: a critic iff the advantage needs values; a reference iff a KL term has a coefficient.
+    """Return what a run needs: a critic iff the advantage needs values; a reference iff a KL term or distillation has a
+    coefficient.
 
     Old log-probs have their own stage unless each batch makes exactly one update: then the policy that is updated is
     the one that generated, and the update's first forward pass gives the same numbers.
@@ -69,9 +71,11 @@ def needs(config: Config) -> Needs:
         or config.algorithm.kl_coef > 0
         or bool(wanted & {"old_log_probs", "sum_pi_squared", "covariance_rank"})
     )
+    has_ref_log_probs = config.algorithm.kl_coef > 0 or "ref_log_probs" in wanted | _of_updates(config)
     return Needs(
         critic="values" in wanted,
-        ref=config.algorithm.kl_coef > 0 or config.actor.kl_loss_coef > 0 or "ref_log_probs" in wanted,
+        ref=has_ref_log_probs or config.algorithm.distillation == "jsd",
+        ref_log_probs=has_ref_log_probs,
         old_log_probs=is_read
         or config.algorithm.rollout_correction.batch_normalize
         or not (one_update or config.actor.use_rollout_log_probs),
@@ -96,7 +100,7 @@ def step_columns(config: Config) -> list[str]:
         *["old_log_probs"] * wanted.old_log_probs,
         *["sum_pi_squared"] * wanted.sum_pi_squared,
         *["entropy", "is_high_entropy"] * wanted.entropy,
-        *["ref_log_probs"] * wanted.ref,
+        *["ref_log_probs"] * wanted.ref_log_probs,
         *["values", "returns"] * wanted.critic,
         *["covariance_rank"] * wanted.covariance_rank,
     ]
@@ -108,6 +112,14 @@ def update_columns(config: Config) -> tuple[str, ...]:
     columns = [*["advantages"] * wanted.advantages_of_tokens, "rollout_log_probs"]
     columns += ["old_log_probs"] * wanted.old_log_probs + ["covariance_rank"] * wanted.covariance_rank
     columns += ["is_high_entropy"] * wanted.entropy
-    if config.actor.kl_loss_coef > 0 or "ref_log_probs" in policy_loss(config.actor.policy_loss).needs:
-        columns.append("ref_log_probs")
-    return tuple(columns)
+    return (*columns, *_of_updates(config))
+
+
+def _of_updates(config: Config) -> frozenset[str]:
+    """Return the columns of the reference that the actor's loss reads."""
+    is_read = (
+        config.actor.kl_loss_coef > 0
+        or config.algorithm.distillation == "pg"
+        or "ref_log_probs" in policy_loss(config.actor.policy_loss).needs
+    )
+    return frozenset({"ref_log_probs"} if is_read else ())

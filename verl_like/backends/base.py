@@ -292,6 +292,14 @@ class PolicyEngine(ForwardEngine, Protocol):
             [K] nats and ``sum_pi_squared`` [K], all at ``temperature``.
         """
 
+    def distil_from(self, teacher: object, *, beta: float) -> None:
+        """Let the passes of updates compute the generalised Jensen-Shannon divergence from another engine's frozen
+        model, which sees the same tokens; losses read it as ``divergence``.
+
+        Args:
+            beta: 0 is the forward KL, 1 the reverse (:class:`verl_like.ops.divergence.GeneralisedJsd`).
+        """
+
     def warm_up(self, deadline_s: float, *, entropy: bool = False) -> bool:
         """Compile the log-prob function if configured; later calls do not compile it again.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from verl_like.algorithms.advantages import estimator, estimator_of
 from verl_like.algorithms.kl_controller import MAX_KL_ERROR
 from verl_like.algorithms.policy_losses import policy_loss, policy_loss_of
+from verl_like.algorithms.roles import needs
 from verl_like.config.schema import Config
 
 
@@ -75,12 +76,10 @@ def critic_options_have_a_critic(config: Config) -> Iterator[str]:
 
 
 def reference_options_have_a_reference(config: Config) -> Iterator[str]:
-    has_kl = config.actor.kl_loss_coef > 0 or config.algorithm.kl_coef > 0
-    wanted = estimator(config.algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
-    if config.ref.path and not has_kl and "ref_log_probs" not in wanted:
+    if config.ref.path and not needs(config).ref:
         yield (
             f"ref.path is {config.ref.path}, but no KL term has a coefficient above 0, so no reference exists. "
-            "Set actor.kl_loss_coef or algorithm.kl_coef, or leave ref.path empty."
+            "Set actor.kl_loss_coef, algorithm.kl_coef or algorithm.distill_coef, or leave ref.path empty."
         )
 
 
@@ -190,6 +189,7 @@ def skipped_rows_have_no_gradient(config: Config) -> Iterator[str]:
         ("actor.kl_loss_coef", actor.kl_loss_coef > 0),
         ("actor.rollout_kl_coef", actor.rollout_kl_coef > 0),
         ("actor.entropy_coef", actor.entropy_coef > 0),
+        ("algorithm.distill_coef", config.algorithm.distill_coef > 0),
     ):
         if has_gradient:
             yield (

@@ -31,6 +31,7 @@ from verl_like.checks.data import (
     first_rows_have_their_columns,
     one_option_selects_the_rows,
 )
+from verl_like.checks.distillation import DISTILLATION_RULES
 from verl_like.checks.environment import ENVIRONMENT_RULES, environment_files_exist
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
@@ -97,7 +98,8 @@ def contradictions(config: Config, *, num_devices: int | None = None) -> list[st
     is_here = num_devices is None and not config.cluster.address
     gpus = gpus_here() if is_here else Gpus(num_devices)
     unknown = list(algorithms_exist(config))
-    of_algorithms = () if unknown else (*ALGORITHM_RULES, *LOSS_RULES, *SCHEDULE_RULES, pools_have_a_role)
+    of_losses = (*ALGORITHM_RULES, *LOSS_RULES, *DISTILLATION_RULES)
+    of_algorithms = () if unknown else (*of_losses, *SCHEDULE_RULES, pools_have_a_role)
     own_rules = (*of_algorithms, *REWARD_RULES, *ENVIRONMENT_RULES)
     return [
         *unknown,

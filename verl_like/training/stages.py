@@ -113,7 +113,7 @@ def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> Rem
             needs = parts.needs
             reports = parts.actor.add_log_probs(batch, rows, sum_pi_squared=needs.sum_pi_squared, entropy=needs.entropy)
             state.metrics.add_log_prob_gap(reports)
-    if parts.ref is not None:
+    if parts.ref is not None and parts.needs.ref_log_probs:
         with stage("ref_log_probs"):
             parts.ref.add_log_probs(batch, parts.balance_of(REF).rows(batch))
     if parts.critic is not None:

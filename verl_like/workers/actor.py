@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
 from verl_like.algorithms.correction import finish, weight_sums
+from verl_like.algorithms.distillation import Distillation
 from verl_like.algorithms.preference_loss import DpoLoss
 from verl_like.backends.base import Learner, PolicyEngine
 from verl_like.backends.sinks import WeightSink
@@ -44,6 +45,7 @@ class ActorRole:
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._correction = setup.config.algorithm.rollout_correction
         self._learner: Learner | None = None
+        self._teacher: PolicyEngine | None = None
         self._unwritten: Callable[[], None] | None = None
         self._is_compiled = self._has_compiled_layers = False
         if setup.actor_updates:
@@ -62,6 +64,11 @@ class ActorRole:
     def _learning(self) -> Learner:
         assert self._learner is not None, "this actor was built with actor_updates=0, so it cannot be trained"
         return self._learner
+
+    def learn_from(self, teacher: PolicyEngine) -> None:
+        """Let updates compare the policy with a frozen model in these workers (``algorithm.distill_loss=jsd``)."""
+        self._teacher = teacher
+        self.engine.distil_from(teacher, beta=self._setup.config.algorithm.distill_beta)
 
     def _seed(self) -> None:
         """Seed torch's global state of an update from the run's seed, the rank and the weight version.
@@ -114,12 +121,19 @@ class ActorRole:
         table = DataProto({**fetched.columns, **share.columns(fetched.ragged("response_mask"))})
         gap = None if "old_log_probs" in terms.columns else LogProbGap()
         loss = ActorLoss(
-            config, self._correction if terms.is_corrected else None, mean_weight=terms.mean_weight, gap=gap
+            config,
+            self._correction if terms.is_corrected else None,
+            mean_weight=terms.mean_weight,
+            gap=gap,
+            distillation=Distillation.of(self._setup.config.algorithm),
         )
-        learner.onload()
+        models: list[Learner | PolicyEngine] = [learner, *([] if self._teacher is None else [self._teacher])]
+        for model in models:
+            model.onload()
         self._seed()
         updates = [learner.update(part, loss) for part in shares(table, share.mini_batches, config.epochs)]
-        learner.offload()
+        for model in models:
+            model.offload()
         self.version += 1
         metrics = finish(summary(updates, prefix="actor/"), prefix="actor/")
         states = {

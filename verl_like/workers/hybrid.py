@@ -63,6 +63,8 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     if "ref" in setup.roles:
         with stage("build/ref"):
             roles["RefRole"] = _reference(setup, backend, roles.get("ActorRole"))
+            if config.algorithm.distillation == "jsd":
+                roles["ActorRole"].learn_from(roles["RefRole"].engine)
     if "critic" in setup.roles:
         with stage("build/critic"):
             roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))

@@ -27,7 +27,7 @@ class RefRole:
     def __init__(
         self, setup: WorkerSetup, engine: PolicyEngine, *, is_actor: bool, policy: PolicyEngine | None = None
     ) -> None:
-        self._setup, self._engine, self._is_actor, self._policy = setup, engine, is_actor, policy
+        self._setup, self.engine, self._is_actor, self._policy = setup, engine, is_actor, policy
         self._unwritten: Callable[[], None] | None = None
         if not is_actor:
             engine.offload()
@@ -36,16 +36,16 @@ class RefRole:
     def response_log_probs(self, rows: RemoteRows) -> tuple[NDArray[np.float64], None]:
         """Return the sum of the log-probs of each row's learnt tokens, [n] nats, at temperature 1."""
         table = rows.fetch(SEQUENCE, timeout_s=self._setup.config.trainer.stage_timeout_s)
-        return response_log_probs(self._engine, table, without_adapters=self._is_actor), None
+        return response_log_probs(self.engine, table, without_adapters=self._is_actor), None
 
     @dispatch(Dispatch.SPLIT)
     def ref_log_probs(self, rows: RemoteRows) -> tuple[None, DataProto]:
         table = rows.fetch(SEQUENCE, timeout_s=self._setup.config.trainer.stage_timeout_s)
-        self._engine.onload()
-        out = self._engine.forward_log_probs(
+        self.engine.onload()
+        out = self.engine.forward_log_probs(
             table, temperature=self._setup.config.rollout.temperature, without_adapters=self._is_actor
         )
-        self._engine.offload()
+        self.engine.offload()
         return None, DataProto({"ref_log_probs": Ragged(out["log_probs"], table.ragged("response_ids").offsets)})
 
     @dispatch(Dispatch.BROADCAST)
@@ -55,9 +55,9 @@ class RefRole:
             "ref.reset_every is refused for this run (checks/loss.py)"
         )
         self._policy.onload()
-        self._engine.onload()
-        self._engine.copy_weights(self._policy)
-        self._engine.offload()
+        self.engine.onload()
+        self.engine.copy_weights(self._policy)
+        self.engine.offload()
         self._policy.offload()
 
     @dispatch(Dispatch.BROADCAST)
@@ -68,9 +68,9 @@ class RefRole:
     @dispatch(Dispatch.BROADCAST)
     def begin_save(self, path: str) -> None:
         """Copy what :meth:`save` writes; :meth:`write` writes the copy."""
-        self._engine.onload()
-        self._unwritten = self._engine.begin_save_weights(Path(path))
-        self._engine.offload()
+        self.engine.onload()
+        self._unwritten = self.engine.begin_save_weights(Path(path))
+        self.engine.offload()
 
     @dispatch(Dispatch.BROADCAST)
     def write(self) -> None:
@@ -81,6 +81,6 @@ class RefRole:
 
     @dispatch(Dispatch.BROADCAST)
     def load(self, path: str) -> None:
-        self._engine.onload()
-        self._engine.load_saved_weights(Path(path))
-        self._engine.offload()
+        self.engine.onload()
+        self.engine.load_saved_weights(Path(path))
+        self.engine.offload()

@@ -53,6 +53,7 @@ ADVANTAGES: dict[str, Estimator] = {
     "grpo": _by_response("grpo", compares_siblings=True),
     "grpo_passk": _by_response("grpo_passk", compares_siblings=True),
     "maxrl": _by_response("maxrl", compares_siblings=True),
+    "none": _by_response("none"),
     "opo": _by_response("opo", compares_siblings=True),
     "optimal_token_baseline": _by_token("optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True),
     "reinforce": _by_token("reinforce", splits_rewards_by_turn=True),

@@ -19,6 +19,11 @@ from verl_like.config.schema import AlgorithmConfig
 GROUP_EPS = 1e-6  # added to a standard deviation
 
 
+def none(responses: Scored, config: AlgorithmConfig) -> Tensor:
+    """Give every response zero, for a policy that learns from another term of its loss, such as distillation."""
+    return torch.zeros_like(responses.scores)
+
+
 def grpo(responses: Scored, config: AlgorithmConfig) -> Tensor:
     """Score each response against its siblings.
 

@@ -135,6 +135,11 @@ class FsdpEngine(ABC, Generic[Model]):
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> Model:
         """Build the model of the settings, without memory for its weights."""
 
+    @property
+    def makes_equal_passes(self) -> bool:
+        """Whether all ranks must make equally many passes, because each pass gathers weights."""
+        return self.layout.is_sharded
+
     @abstractmethod
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
         """Run one forward pass with gradients and return what a loss reads, [b, T] each."""
@@ -250,7 +255,8 @@ class FsdpEngine(ABC, Generic[Model]):
         return max(int(self.settings.sync_bucket_mib * 2**20) // line, 1) * line
 
     def offload(self) -> None:
-        """Implement ``ForwardEngine.offload``; does nothing on CPU."""
+        """Implement ``ForwardEngine.offload``; on CPU it frees only what is gathered."""
+        self.layout.reshard()
         # Memory that torch caches is given back only when an engine wakes, which needs it.
         if self.device.type != "cpu" and self.settings.fsdp.offload_params:
             self._on_host.move_out(self.module)

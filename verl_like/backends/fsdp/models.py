@@ -5,9 +5,10 @@ reward model.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors.torch import load_file
@@ -25,6 +26,7 @@ from verl_like.backends.fsdp.fused_layers import with_fused_layers
 from verl_like.backends.fsdp.loading import Auto, skeleton
 from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
+from verl_like.ops.divergence import States
 from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
 from verl_like.ops.matmul import with_fast_matmul
 from verl_like.ops.packing import ModelInputs
@@ -33,6 +35,8 @@ from verl_like.remote_models import local_path
 
 if TYPE_CHECKING:
     from verl_like.backends.lora import Adapters
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -125,8 +129,8 @@ class PolicyModel(ShardedModel):
         self.token_stats, self.float32_logits = token_stats, float32_logits
         # dict access, because only some families define the field.
         self.softcap = float(backbone.config.to_dict().get("final_logit_softcapping") or 0.0)
-        # FSDP gathers a module's weights when the module is called, so the output layer itself computes the statistics.
-        vars(self.head)["forward"] = self._statistics
+        # FSDP gathers a module's weights when the module is called, so the output layer itself runs what reads them.
+        vars(self.head)["forward"] = self._read
 
     @property
     def head(self) -> nn.Linear:
@@ -139,22 +143,40 @@ class PolicyModel(ShardedModel):
         return OutputLayer(weight=head.weight, bias=head.bias, softcap=self.softcap, in_float32=self.float32_logits)
 
     def forward(
-        self, inputs: ModelInputs, *, temperature: float, entropy: bool = False, sum_pi_squared: bool = False
-    ) -> TokenStats:
-        piece = inputs.piece
-        found: TokenStats = self.head(
-            self.hidden_states(inputs),
-            inputs.targets if piece is None else inputs.targets[piece.positions],
-            temperature=temperature,
-            entropy=entropy,
-            sum_pi_squared=sum_pi_squared,
-        )
+        self,
+        inputs: ModelInputs,
+        *,
+        temperature: float,
+        entropy: bool = False,
+        sum_pi_squared: bool = False,
+        compare: Callable[[States], Tensor] | None = None,
+        only_states: bool = False,
+    ) -> TokenStats | States:
+        """Return statistics of the targets, or only the states that predict them, of which ranks that share a sequence
+        have their own.
+
+        Args:
+            compare: returns ``divergence`` [K_r] from these states.
+        """
+        hidden, piece = self.hidden_states(inputs), inputs.piece
+        if only_states:
+            states: States = self.head(hidden, lambda states: states)
+            return states
+        targets = inputs.targets if piece is None else inputs.targets[piece.positions]
+
+        def statistics(states: States) -> TokenStats:
+            found = self.token_stats(
+                *states, targets, temperature=temperature, entropy=entropy, sum_pi_squared=sum_pi_squared
+            )
+            return found if compare is None else found._replace(divergence=compare(states))
+
+        found: TokenStats = self.head(hidden, statistics)
         if piece is None:
             return found
         return found._replace(**{name: piece.whole(own) for name, own in found._asdict().items() if own is not None})
 
-    def _statistics(self, hidden: Tensor, targets: Tensor, **options: Any) -> TokenStats:
-        return self.token_stats(hidden, self.output_layer(), targets, **options)
+    def _read(self, hidden: Tensor, read: Callable[[States], T]) -> T:
+        return read(States(hidden, self.output_layer()))
 
 
 class ValueModel(ShardedModel):

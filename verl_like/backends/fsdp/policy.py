@@ -18,7 +18,9 @@ from verl_like.backends.fsdp.fused_layers import has_fused_layers
 from verl_like.backends.fsdp.learner import LearningEngine
 from verl_like.backends.fsdp.micro_batches import MicroBatch, resolve_max_tokens
 from verl_like.backends.fsdp.models import PolicyModel, policy_skeleton
+from verl_like.backends.fsdp.teacher import Teacher
 from verl_like.ops.compilation import TileSpec, compiled_tile_functions, tile_functions_compile
+from verl_like.ops.divergence import GeneralisedJsd
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
 from verl_like.protocol import DataProto
@@ -29,19 +31,34 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
 
     def __init__(self, settings: EngineSettings) -> None:
         self._token_stats = TokenStatsFunction(budget_mib=settings.log_prob_chunk_mib)
+        self._teacher: Teacher | None = None
         super().__init__(settings)
 
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
         model = self.settings.model
         return policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
 
+    def distil_from(self, teacher: object, *, beta: float) -> None:
+        """Implement ``PolicyEngine.distil_from``."""
+        assert isinstance(teacher, FsdpPolicy), f"a {type(teacher).__name__} cannot be the teacher of this engine"
+        settings = self.settings
+        kind = GeneralisedJsd(beta=beta, temperature=settings.temperature, budget_mib=settings.log_prob_chunk_mib)
+        self._teacher = Teacher(teacher, kind)
+
+    @property
+    def makes_equal_passes(self) -> bool:
+        return super().makes_equal_passes or (self._teacher is not None and self._teacher.is_sharded)
+
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
-        """Compute ``log_probs`` and, if requested, ``entropy``."""
-        stats = self.module(batch.inputs, temperature=self.settings.temperature, entropy=entropy)
-        outputs = {"log_probs": to_padded(stats.log_probs, batch.valid)}
-        if stats.entropy is not None:
-            outputs["entropy"] = to_padded(stats.entropy, batch.valid)
-        return outputs
+        """Compute ``log_probs``; ``entropy`` if requested; and with a teacher the ``divergence`` from it."""
+        stats = self.module(
+            batch.inputs,
+            temperature=self.settings.temperature,
+            entropy=entropy,
+            compare=None if self._teacher is None else self._teacher.comparison(batch.inputs),
+        )
+        found = {name: getattr(stats, name) for name in ("log_probs", "entropy", "divergence")}
+        return {name: to_padded(values, batch.valid) for name, values in found.items() if values is not None}
 
     def forward_log_probs(
         self,

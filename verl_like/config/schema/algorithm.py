@@ -110,6 +110,19 @@ class AlgorithmConfig(Section):
         check=lambda v: 0 < v <= 1,
         expected="a number above 0, at most 1",
     )
+    distill_coef: float = non_negative(
+        0.0,
+        "Weight of distillation from the reference, whose ref.path is then the teacher, in addition to any estimator.",
+    )
+    distill_loss: str = option(
+        "pg",
+        "Form of it: pg adds the teacher's minus the policy's log-prob to each token's advantage, jsd adds the "
+        "divergence over the whole vocabulary to the loss.",
+        choices=("pg", "jsd"),
+    )
+    distill_beta: float = fraction(
+        0.5, "Weight of the teacher in the mixture of jsd; 0 is the forward KL(teacher, policy), 1 the reverse."
+    )
     filter_groups: bool = option(False, "Drop groups with equal scores and draw new prompts (DAPO's dynamic sampling).")
     max_num_gen_batches: int = positive(
         10, "Batches of prompts that filter_groups may draw in a step before it gives up.", unit="batches"
@@ -123,3 +136,8 @@ class AlgorithmConfig(Section):
     rollout_correction: CorrectionConfig = option(
         CorrectionConfig, "Correction for the gap between engine and trainer."
     )
+
+    @property
+    def distillation(self) -> str:
+        """``distill_loss`` if the run distils from a teacher, otherwise empty."""
+        return self.distill_loss if self.distill_coef > 0 else ""

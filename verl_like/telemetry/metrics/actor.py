@@ -21,6 +21,13 @@ ACTOR: tuple[Metric, ...] = (
         "update",
     ),
     Metric(
+        "actor/distill_loss",
+        "nats",
+        "Mean per token of the policy's divergence from the teacher: for algorithm.distill_loss=pg the sampled reverse "
+        "KL at old log-probs, for jsd the divergence over the vocabulary; only with algorithm.distill_coef.",
+        "update",
+    ),
+    Metric(
         "actor/entropy",
         "nats",
         "Mean entropy per token in the update's forward pass; only with actor.entropy_coef.",

@@ -1,0 +1,96 @@
+"""A policy that learns from a teacher's whole distributions: as a plain model would, on any number of ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from tests.unit._fsdp_ranks import build_engine, tiny_model
+from tests.unit._fsdp_teacher_ranks import BETA, COEF, rows, two_updates
+from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
+
+TEMPERATURE = 0.8  # of the engines in _fsdp_ranks.py
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the folders of a student and of a larger teacher of another family, with more embeddings."""
+    folder = tmp_path_factory.mktemp("teacher")
+    tiny_model("qwen2", tied=True).save_pretrained(folder / "student")
+    tiny_model("llama", hidden_size=64, vocab_size=72).save_pretrained(folder / "teacher")
+    return folder / "student", folder / "teacher"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    join_ranks(0, 1, tmp_path_factory.mktemp("store") / "store")
+    yield
+    leave_ranks()
+
+
+def distributions(model: PreTrainedModel, size: int) -> Tensor:
+    """Return [K, size] log-probs at the response tokens, one row at a time through the plain model."""
+    table, found = rows(), []
+    for prompt, response in zip(table.ragged("prompt_ids"), table.ragged("response_ids"), strict=True):
+        ids = torch.from_numpy(np.concatenate([prompt, response]).astype(np.int64))
+        found.append(model(ids[None]).logits[0, len(prompt) - 1 : -1, :size])
+    return (torch.cat(found) / TEMPERATURE).log_softmax(-1)
+
+
+def test_the_first_update_has_the_gradient_of_plain_models(models: tuple[Path, Path]) -> None:
+    """The loss also has a REINFORCE term."""
+    student = AutoModelForCausalLM.from_pretrained(models[0])
+    s = distributions(student, 64)
+    with torch.no_grad():
+        t = distributions(AutoModelForCausalLM.from_pretrained(models[1]), 64)
+    mixed = ((1 - BETA) * s.exp() + BETA * t.exp()).log()
+    divergence = BETA * (t.exp() * (t - mixed)).sum(-1) + (1 - BETA) * (s.exp() * (s - mixed)).sum(-1)
+    table = rows()
+    mask = torch.from_numpy(table.ragged("response_mask").values)
+    advantages = torch.from_numpy(table.ragged("advantages").values)
+    chosen = s.gather(-1, torch.from_numpy(table.ragged("response_ids").values.astype(np.int64))[:, None])[:, 0]
+    loss = ((COEF * divergence - advantages * chosen) * mask).sum() / mask.sum()
+    torch.autograd.backward(loss)
+    norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in student.parameters() if p.grad is not None))
+    first = two_updates(*models)["metrics"][0]
+    assert first["grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert first["actor/loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert first["actor/distill_loss"] == pytest.approx(float(divergence.detach()[mask].mean()), rel=1e-5)
+
+
+def test_micro_batches_do_not_change_updates(models: tuple[Path, Path]) -> None:
+    whole, small = two_updates(*models), two_updates(*models, max_tokens=25)
+    for one, other in zip(whole["metrics"], small["metrics"], strict=True):
+        assert one == pytest.approx(other, abs=1e-6, rel=1e-5)
+    for name, weight in whole["weights"].items():
+        torch.testing.assert_close(weight, small["weights"][name], atol=1e-6, rtol=0)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("split", ["even", pytest.param("uneven", marks=pytest.mark.slow), "all_on_first"])
+def test_rank_count_does_not_change_updates(models: tuple[Path, Path], split: str) -> None:
+    """Both models are sharded; with one of two ranks without rows, too."""
+    alone = two_updates(*models)
+    for rank in on_ranks(_on_rank, *models, split, world_size=2):
+        assert rank["is_sharded"]
+        for one, other in zip(rank["metrics"], alone["metrics"], strict=True):
+            assert one == pytest.approx(other, abs=1e-5, rel=1e-4)
+        for name, weight in alone["weights"].items():
+            torch.testing.assert_close(rank["weights"][name], weight, atol=1e-5, rtol=0)
+
+
+def _on_rank(student: Path, teacher: Path, split: str) -> dict[str, object]:
+    return two_updates(student, teacher, split=split, max_tokens=40)
+
+
+def test_without_a_teacher_updates_have_no_divergence(models: tuple[Path, Path]) -> None:
+    engine = build_engine(models[0])
+    batch = next(engine.plan(rows()).passes(1))
+    assert "divergence" not in engine.outputs(batch, entropy=False)

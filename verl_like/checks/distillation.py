@@ -1,0 +1,84 @@
+"""Rules on distillation. Each yields problems: found, expected, remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from verl_like.algorithms.advantages import estimator
+from verl_like.algorithms.policy_losses import policy_loss
+from verl_like.checks.pools import REF
+from verl_like.config.schema import AlgorithmConfig, Config
+
+
+def distillation_has_a_teacher(config: Config) -> Iterator[str]:
+    algorithm = config.algorithm
+    if not algorithm.distillation:
+        return
+    if not config.ref.path:
+        yield (
+            f"algorithm.distill_coef is {algorithm.distill_coef:g}, but ref.path is empty, so there is no teacher. Set "
+            "ref.path to the teacher's folder or hub name, or algorithm.distill_coef=0."
+        )
+    wanted = estimator(algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
+    for name, is_on, remedy in (
+        ("actor.kl_loss_coef", config.actor.kl_loss_coef > 0, "actor.kl_loss_coef=0"),
+        ("algorithm.kl_coef", algorithm.kl_coef > 0, "algorithm.kl_coef=0"),
+        (
+            f"actor.policy_loss={config.actor.policy_loss}",
+            "ref_log_probs" in wanted,
+            "another actor.policy_loss or algorithm.adv_estimator",
+        ),
+    ):
+        if is_on:
+            yield (
+                f"{name} compares the policy with the reference, but with algorithm.distill_coef="
+                f"{algorithm.distill_coef:g} the reference is the teacher. Set {remedy}, or algorithm.distill_coef=0."
+            )
+
+
+def distillation_options_are_read(config: Config) -> Iterator[str]:
+    algorithm, defaults = config.algorithm, AlgorithmConfig()
+    if not algorithm.distillation and algorithm.distill_loss != defaults.distill_loss:
+        yield (
+            f"algorithm.distill_loss is {algorithm.distill_loss}, but algorithm.distill_coef is 0, so nothing is "
+            "distilled. Set algorithm.distill_coef=1, or leave algorithm.distill_loss at its default."
+        )
+    if algorithm.distillation != "jsd" and algorithm.distill_beta != defaults.distill_beta:
+        yield (
+            f"algorithm.distill_beta is {algorithm.distill_beta:g}, but only algorithm.distill_loss=jsd with "
+            "algorithm.distill_coef above 0 reads it. Set these, or leave algorithm.distill_beta at its default."
+        )
+
+
+def teacher_is_where_the_policy_learns(config: Config) -> Iterator[str]:
+    if config.algorithm.distillation != "jsd":
+        return
+    if REF in config.cluster.placement:
+        yield (
+            "algorithm.distill_loss is jsd, which runs the teacher in the policy's updates, but cluster.placement "
+            f"gives it the workers of the pool {REF}. Leave this pool out, or set algorithm.distill_loss=pg."
+        )
+    actor, ref = config.actor.sequence_parallel_size, config.ref.sequence_parallel_size
+    if actor != ref:
+        yield (
+            f"ref.sequence_parallel_size is {ref} and actor.sequence_parallel_size is {actor}, but with "
+            "algorithm.distill_loss=jsd the teacher sees the policy's own pieces of sequences. Set "
+            f"ref.sequence_parallel_size={actor}."
+        )
+
+
+def policy_learns_from_something(config: Config) -> Iterator[str]:
+    algorithm = config.algorithm
+    if algorithm.adv_estimator == "none" and not algorithm.distillation:
+        yield (
+            "algorithm.adv_estimator is none, which gives no response an advantage, and algorithm.distill_coef is 0, "
+            "so the policy has nothing to learn from. Set algorithm.distill_coef=1, or algorithm.adv_estimator=grpo."
+        )
+
+
+DISTILLATION_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
+    distillation_has_a_teacher,
+    distillation_options_are_read,
+    teacher_is_where_the_policy_learns,
+    policy_learns_from_something,
+)
