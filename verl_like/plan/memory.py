@@ -164,6 +164,11 @@ class Sharded:
         """Bytes gathered between the layers' forward and backward passes."""
         return self._with_layers(kept_layers(self.fsdp, self.shape.num_layers))
 
+    @property
+    def kept_gathered(self) -> float:
+        """Bytes that stay gathered after a forward pass: the root and the output layer."""
+        return self.root + self._gathered_output * self.is_cut
+
     def _with_layers(self, count: int) -> float:
         layers = min(count, self.shape.num_layers) * self.is_cut * self.has_layer_groups
         return self.root + self.itemsize * layers * self.shape.num_layer_parameters

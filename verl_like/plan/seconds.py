@@ -46,12 +46,14 @@ def stage_seconds(
         seconds["reward model"] = passes_s("reward model")
     if wanted.old_log_probs:
         seconds["old_log_probs"] = passes_s("actor")
-    if wanted.ref:
+    if wanted.ref_log_probs:
         seconds["ref_log_probs"] = passes_s("actor" if config.ref_is_actor else "ref")
     if wanted.critic:
         seconds["values"] = passes_s("critic")
         seconds["update_critic"] = passes_s("critic", config.critic.epochs)
     seconds["update_actor"] = passes_s("actor", config.actor.epochs)
+    if config.algorithm.distillation == "jsd":
+        seconds["update_actor"] += config.actor.epochs * passes_s("ref")
     seconds["sync"] = _sync_s(config, shapes["actor"], location_of_pool(config, TRAINER, location))
     if location.is_gpu and ROLLOUT not in config.cluster.placement:
         seconds["switch"] = SWITCH_S

@@ -316,12 +316,17 @@ def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Loca
         stages["reward model"] = forward("reward model")
     if wanted.old_log_probs:
         stages["old_log_probs"] = forward("actor")
-    if wanted.ref:
+    if wanted.ref_log_probs:
         stages["ref_log_probs"] = forward("actor" if config.ref_is_actor else "ref")
     if wanted.critic:
         stages["values"] = forward("critic")
         stages["update_critic"] = resident_with(roles["critic"]) | roles["critic"].update
     stages["update_actor"] = always | roles["actor"].update
+    if config.algorithm.distillation == "jsd":  # the teacher runs before each pass of the actor
+        stages["update_actor"] |= roles["ref"].weights | {
+            "teacher's output layer": roles["ref"].sharded.kept_gathered,
+            "logits of both models": float(roles["actor"].run.logits_budget),
+        }
     stages["sync"] = always | roles["actor"].weights | {"buckets": buckets + tensor}
     if shares:
         stages["sync"] |= {"engine weights": engine.weights}
