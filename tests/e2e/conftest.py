@@ -37,6 +37,23 @@ def arithmetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def teacher(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the same shape and tokenizer with other weights."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("teacher")
+    model = AutoModelForCausalLM.from_pretrained(arithmetic / "model")
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(arithmetic / "model").save_pretrained(folder)
+    return folder
+
+
 REWARD = '''
 def digits(data_source, solution_str, ground_truth, extra_info):
     """A reward that a random policy meets sometimes: the share of characters that are 7."""

@@ -25,6 +25,7 @@ MORE_PASSES = {
     "reinforce_pp": ["ref_log_probs"],
     "reinforce_pp_baseline": ["ref_log_probs"],
     "a_star_po": ["ref_log_probs"],
+    "distill": ["ref_log_probs"],
 }
 NUM_RESPONSES = 32  # of a step
 EXTRA = {"dapo": ["algorithm.overlong_buffer_len=3"]}  # what a preset leaves to the user
@@ -73,11 +74,13 @@ def with_environment(arithmetic: Path, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("preset", slow_but({"grpo"}, ((preset, (preset,)) for preset in PRESETS)))
-def test_a_preset_trains_without_an_unused_pass(preset: str, arithmetic: Path, tmp_path: Path) -> None:
+def test_a_preset_trains_without_an_unused_pass(preset: str, arithmetic: Path, teacher: Path, tmp_path: Path) -> None:
     """Two updates a step, so that the second one's ratios are not 1, and old log-probs are read."""
     extra = EXTRA.get(preset, []) if preset not in OF_TURNS else with_environment(arithmetic, tmp_path)
     if preset == "a_star_po":
         extra = with_value(tmp_path)
+    if preset == "distill":
+        extra = [f"ref.path={teacher}"]
     run = train(
         arithmetic,
         tmp_path,

@@ -1,0 +1,51 @@
+"""Runs that learn from a teacher: alone, with rewards, continued, and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e._kept_workers import KeptWorkers
+from tests.e2e.conftest import arguments, train
+from verl_like.cli import main
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+# One update a step, so that the old policy of pg is that of the update.
+COMMON = ("rollout=hf", "algorithm=distill", "actor.optim.lr=3e-3", "trainer.save_freq=2")
+KINDS = {"pg": ("algorithm.distill_loss=pg",), "jsd": ("algorithm.distill_loss=jsd", "algorithm.distill_beta=0.5")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_comes_closer_to_its_teacher_and_continues_bit_for_bit(
+    kind: str, arithmetic: Path, teacher: Path, tmp_path: Path, ray_cluster: KeptWorkers
+) -> None:
+    options = (*COMMON, *KINDS[kind], f"ref.path={teacher}")
+    whole = train(arithmetic, tmp_path / "whole", *options, "trainer.total_training_steps=8")
+    distances = [metrics["actor/distill_loss"] for metrics in whole.metrics.values()]
+    assert distances[0] > 0.01 and distances[-1] < 0.7 * distances[0]
+    has_stage = ["time/ref_log_probs_s" in metrics for metrics in whole.metrics.values()]
+    assert has_stage == [kind == "pg"] * 8
+    train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=2")
+    ray_cluster.end()  # a run is continued by processes that remember nothing
+    resumed = train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=8")
+    for step, metrics in whole.metrics.items():
+        numbers = {name: value for name, value in metrics.items() if name.startswith("actor/")}
+        assert {name: resumed.metrics[step][name] for name in numbers} == numbers, f"step {step}"
+
+
+@pytest.mark.slow
+def test_a_teacher_and_rewards_train_adapters(arithmetic: Path, teacher: Path, tmp_path: Path) -> None:
+    options = ("rollout=hf", "algorithm.distill_coef=0.5", "model.lora.rank=4", f"ref.path={teacher}", *KINDS["jsd"])
+    run = train(arithmetic, tmp_path, *options)
+    for metrics in run.metrics.values():
+        assert metrics["actor/distill_loss"] > 0 and metrics["actor/grad_norm"] > 0
+        assert metrics["advantages/std"] > 0
+
+
+def test_without_a_teacher_no_worker_starts(
+    arithmetic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *arguments(arithmetic, tmp_path, "algorithm=distill", "--dry-run")]) == 2
+    assert "ref.path is empty, so there is no teacher" in capsys.readouterr().err
