@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# MATH with GRPO, or with RECIPE=dapo DAPO-Math-17k with DAPO: makes the data if they are missing, then trains.
+# MATH with GRPO or RECIPE=distill, or DAPO-Math-17k with RECIPE=dapo: makes the data if they are missing, then trains.
 # Arguments are overrides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

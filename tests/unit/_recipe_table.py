@@ -90,6 +90,7 @@ SHAPES = {
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": qwen2_5(3584, 28, 28, 4, 18_944) | {"max_position_embeddings": 131_072},
     "Qwen/Qwen2.5-14B-Instruct": qwen2_5(5120, 48, 40, 8, 13_824),
     "Qwen/Qwen2.5-32B": qwen2_5(5120, 64, 40, 8, 27_648),
+    "Qwen/Qwen2.5-32B-Instruct": qwen2_5(5120, 64, 40, 8, 27_648),
     "Qwen/Qwen3-0.6B": qwen3(1024, 28, 16, 3072),
     "Qwen/Qwen3-1.7B": qwen3(2048, 28, 16, 6144),
     "Qwen/Qwen3-4B": qwen3(2560, 36, 32, 9728),

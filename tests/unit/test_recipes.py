@@ -135,7 +135,7 @@ def test_a_recipe_passes_the_checks_of_its_hardware_and_fits_as_the_table_says(
     config = compose(str(row.file), [*row.overrides, f"trainer.output_dir={tmp_path}"]).config
     assert row.model == config.model.path
     nodes, gpus, device = row.devices
-    for section in (config.model, config.reward.model, config.reward.judge):
+    for section in (config.model, config.ref, config.reward.model, config.reward.judge):
         section.path = models.get(section.path, section.path)
     assert contradictions(config, num_devices=nodes * gpus) == []
     assert config.cluster.num_nodes == nodes
@@ -179,7 +179,7 @@ def on_this_machine(file: Path, data: Path, reader: Path, out: Path) -> Config:
         assert not is_set, f"{name} needs a GPU"
     config.data.train_files = [str(data / Path(name).name) for name in config.data.train_files]
     config.data.val_files = [str(data / Path(name).name) for name in config.data.val_files]
-    for section in (config.reward.model, config.reward.judge):
+    for section in (config.ref, config.reward.model, config.reward.judge):
         section.path = str(reader) if section.path else ""
     return config
 
