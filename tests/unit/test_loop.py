@@ -110,6 +110,15 @@ def test_a_best_value_is_saved_at_once_and_the_first_one_is_no_candidate(tmp_pat
     assert [step for step, metrics in logged(loop).items() if "val/all/score/mean@1" in metrics] == [0, 2, 4]
 
 
+def test_the_best_loss_is_the_lowest(tmp_path: Path) -> None:
+    trainer = Counting({1: 0.6, 2: 0.4, 3: 0.4, 4: 0.5})
+    trainer.lower_is_better = True
+    loop = loop_of(trainer, tmp_path, val_before_train=False, test_freq=1, best_metric="val/all/score/mean@1")
+    progress = loop.run()
+    assert (progress.best_step, progress.last_val) == (2, 0.5)
+    assert (loop.checkpoints.folder / "best").readlink() == Path("step_2")
+
+
 def test_an_unknown_best_metric_ends_the_run_and_the_step_is_logged_and_saved(tmp_path: Path) -> None:
     loop = loop_of(Counting({2: 0.5}), tmp_path, test_freq=2, val_before_train=False, best_metric="val/other")
     with pytest.raises(FeedbackError, match=r"best_metric is 'val/other', but validation gives \['val/all"):

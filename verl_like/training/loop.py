@@ -33,11 +33,13 @@ class Trainer(ABC):
     Attributes:
         job: name of the command, as a checkpoint records it.
         num_val_prompts: prompts of a validation; 0 if the trainer does not validate.
+        lower_is_better: whether the lowest value of ``trainer.best_metric`` is the best.
         progress: state of the run, in which the loop counts steps, seconds, tokens and validations.
     """
 
     job: str
     num_val_prompts: int = 0
+    lower_is_better: bool = False
 
     def __init__(self) -> None:
         self.progress = Progress()
@@ -215,7 +217,7 @@ class TrainingLoop:
             raise FeedbackError(
                 f"trainer.best_metric is {metric!r}, but validation gives {sorted(found)}. Choose one of these."
             )
-        self.progress.count_validation(found[metric])
+        self.progress.count_validation(found[metric], lower_is_better=self.trainer.lower_is_better)
         seconds = current(Ledger).take()
         return {**found, "time/validation_s": seconds["validation"] + seconds.get("reward_model", 0.0)}
 

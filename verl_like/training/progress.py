@@ -26,13 +26,18 @@ class Progress:
     tokens: int = 0
     prompts: PromptCounts = field(default_factory=PromptCounts)
 
-    def count_validation(self, value: float) -> None:
-        """Record the value of ``trainer.best_metric`` for the policy of the last finished step."""
+    def count_validation(self, value: float, *, lower_is_better: bool = False) -> None:
+        """Record the value of ``trainer.best_metric`` for the policy of the last finished step.
+
+        Args:
+            lower_is_better: then ``best`` is the negative of the lowest value.
+        """
         self.last_val, self.last_val_step = value, self.step
+        score = -value if lower_is_better else value
         if self.step == 0:
             self.initial_val = value
-        elif value > self.best:
-            self.best, self.best_step = value, self.step
+        elif score > self.best:
+            self.best, self.best_step = score, self.step
 
     @classmethod
     def read(cls, state: dict[str, Any]) -> Progress:
