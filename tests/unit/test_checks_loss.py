@@ -97,3 +97,32 @@ def test_a_reference_that_cannot_take_the_actors_weights_is_refused(
     assert text.startswith("ref.reset_every is 5, but ") and found in text
     assert remedy in text and text.endswith("or ref.reset_every=0.")
     assert not problems(**{**base, **changes, "ref__reset_every": 0})
+
+
+# --- losses of single responses
+
+
+def test_losses_of_pairs_and_of_single_responses_are_refused_together() -> None:
+    assert problems(dpo__losses={"sigmoid": 1.0, "kto": 0.5}) == [
+        "dpo.losses has sigmoid, which compare the responses of a pair, and kto, which rate single responses; expected "
+        "losses of one kind. Remove one kind from dpo.losses."
+    ]
+    assert not problems(dpo__losses={"apo_zero_unpaired": 1.0, "kto": 0.5})
+
+
+@pytest.mark.parametrize("name", ["desirable", "undesirable"])
+def test_a_weight_of_a_label_that_no_loss_reads_is_refused(name: str) -> None:
+    weight: dict[str, object] = {f"dpo__{name}_weight": 1.5}
+    assert problems(**weight) == [
+        f"dpo.{name}_weight is 1.5, but no loss of dpo.losses reads it, only kto, apo_zero_unpaired. Use one of these, "
+        f"or set dpo.{name}_weight=1."
+    ]
+    assert not problems(dpo__losses={"kto": 1.0}, **weight)
+
+
+def test_kto_with_batches_of_one_row_is_refused() -> None:
+    assert problems(dpo__losses={"kto": 1.0}, data__train_batch_size=1) == [
+        "data.train_batch_size is 1, but dpo.losses has kto, which estimates a KL from prompts with the responses of "
+        "other rows of the batch and needs at least 2. Set data.train_batch_size=2 or more, or use another loss."
+    ]
+    assert not problems(dpo__losses={"apo_zero_unpaired": 1.0}, data__train_batch_size=1)

@@ -1,8 +1,9 @@
-"""Losses of a mini-batch of pairs: direct preference optimisation of a policy, and training of a reward model."""
+"""Losses of a mini-batch: of pairs or of single responses for a policy, and of pairs for a reward model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,9 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from verl_like.algorithms.pair_losses import PairInputs, bradley_terry, pair_losses
-from verl_like.algorithms.types import BatchTotals, LossOutput
+from verl_like.algorithms.types import BatchTotals, LossOutput, MicroBatchLoss
+from verl_like.algorithms.unpaired_losses import UnpairedInputs, means_by_label, unpaired_losses
 from verl_like.config.schema import DpoConfig, RmConfig
-from verl_like.protocol import DataProto
+from verl_like.protocol import PAIR, DataProto
+
+
+class PreferenceLoss(MicroBatchLoss, Protocol):
+    """A loss of given responses, which reads ``columns`` and ``ref_log_prob`` in addition to the sequence."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
 
 
 class DpoLoss:
@@ -30,6 +39,7 @@ class DpoLoss:
     """
 
     needs_entropy = False
+    columns = (PAIR, "is_chosen")
 
     def __init__(self, config: DpoConfig, *, chosen_tokens: float) -> None:
         self._config, self._chosen_tokens = config, chosen_tokens
@@ -61,6 +71,41 @@ class DpoLoss:
             "log_prob_rejected": pairs.rejected,
         }
         metrics = {f"dpo/{name}": value.detach().sum() / num_pairs for name, value in sums.items()}
+        return LossOutput(loss=loss, metrics={"dpo/loss": loss.detach(), **metrics})
+
+
+class UnpairedLoss:
+    """Mean of the weighted losses ``dpo.losses`` over the responses of the mini-batch, each with a label.
+
+    Reads the columns ``response_mask``, ``is_chosen`` and ``ref_log_prob``.
+
+    Metrics are the mean ``dpo/loss``; and means over desirable and over undesirable responses of the reward (``beta``
+    times the log-ratio, nats), ``dpo/reward_chosen`` and ``dpo/reward_rejected``, and of the log-prob,
+    ``dpo/log_prob_chosen`` and ``dpo/log_prob_rejected``. A label that the mini-batch lacks has no metrics.
+
+    Args:
+        kl: estimate of the policy's KL from the reference, of the whole mini-batch, nats; 0 if no loss reads it.
+        num_chosen: desirable responses of the whole mini-batch.
+    """
+
+    needs_entropy = False
+    columns = ("is_chosen",)
+
+    def __init__(self, config: DpoConfig, *, kl: float, num_chosen: int) -> None:
+        self._config, self._kl, self._num_chosen = config, kl, num_chosen
+
+    def moves_weights(self, rows: DataProto) -> NDArray[np.bool_]:
+        return np.ones(len(rows), bool)
+
+    def __call__(self, outputs: Mapping[str, Tensor], columns: Mapping[str, Tensor], totals: BatchTotals) -> LossOutput:
+        mask, is_chosen = columns["response_mask"], columns["is_chosen"]
+        log_prob = torch.where(mask, outputs["log_probs"], 0.0).sum(-1)
+        rows = UnpairedInputs(log_prob=log_prob, reference=columns["ref_log_prob"], is_chosen=is_chosen, kl=self._kl)
+        loss = unpaired_losses(rows, self._config).sum() / totals.num_sequences
+        values = {"reward": self._config.beta * rows.ratio, "log_prob": log_prob}
+        num_rejected = round(totals.num_sequences) - self._num_chosen
+        means = means_by_label(values, is_chosen, num_chosen=self._num_chosen, num_rejected=num_rejected)
+        metrics = {f"dpo/{name}": value for name, value in means.items()}
         return LossOutput(loss=loss, metrics={"dpo/loss": loss.detach(), **metrics})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from verl_like.algorithms.roles import needs
 from verl_like.checks.pools import REF
 from verl_like.config.schema import Config
-from verl_like.config.schema.preference import READ_SMOOTHING
+from verl_like.config.schema.preference import PAIR_LOSSES, READ_SMOOTHING, UNPAIRED_LOSSES
 
 UNBIASED = ("k1", "k3")  # estimators whose mean over samples of the policy is the KL
 
@@ -86,9 +86,31 @@ def label_smoothing_is_read(config: Config) -> Iterator[str]:
         )
 
 
+def preference_losses_are_of_one_kind(config: Config) -> Iterator[str]:
+    dpo = config.dpo
+    paired, unpaired = ([name for name in dpo.weights if name in kind] for kind in (PAIR_LOSSES, UNPAIRED_LOSSES))
+    if paired and unpaired:
+        yield (
+            f"dpo.losses has {', '.join(paired)}, which compare the responses of a pair, and {', '.join(unpaired)}, "
+            "which rate single responses; expected losses of one kind. Remove one kind from dpo.losses."
+        )
+    for name, weight in (("desirable", dpo.desirable_weight), ("undesirable", dpo.undesirable_weight)):
+        if weight != 1 and not unpaired:
+            yield (
+                f"dpo.{name}_weight is {weight:g}, but no loss of dpo.losses reads it, only "
+                f"{', '.join(UNPAIRED_LOSSES)}. Use one of these, or set dpo.{name}_weight=1."
+            )
+    if dpo.reads_kl and config.data.train_batch_size == 1:
+        yield (
+            "data.train_batch_size is 1, but dpo.losses has kto, which estimates a KL from prompts with the responses "
+            "of other rows of the batch and needs at least 2. Set data.train_batch_size=2 or more, or use another loss."
+        )
+
+
 LOSS_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     engine_log_probs_are_over_the_vocabulary,
     ratio_weighs_an_unbiased_kl,
     reset_reference_is_a_copy_of_the_actor,
     label_smoothing_is_read,
+    preference_losses_are_of_one_kind,
 )

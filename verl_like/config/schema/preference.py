@@ -1,4 +1,4 @@
-"""The sections ``dpo`` and ``rm``: training on pairs of responses."""
+"""The sections ``dpo`` and ``rm``: training on pairs of responses, or on single responses with a label."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ PAIR_LOSSES = (
     *("sigmoid", "cdpo", "robust", "hinge", "ipo", "sigmoid_norm", "apo_zero", "apo_down"),
     *("bco_pair", "nca_pair", "exo_pair", "sppo_hard", "sft"),
 )
+# Names of the losses in algorithms/unpaired_losses.py.
+UNPAIRED_LOSSES = ("kto", "apo_zero_unpaired")
+LOSSES = (*PAIR_LOSSES, *UNPAIRED_LOSSES)
 READ_SMOOTHING = ("cdpo", "robust", "exo_pair")
 
 
@@ -20,9 +23,10 @@ READ_SMOOTHING = ("cdpo", "robust", "exo_pair")
 class DpoConfig(Section):
     losses: dict[str, float] = option(
         {},  # a default would stay when another loss is named: mappings are merged
-        f"Losses of a pair, each with its weight: {', '.join(PAIR_LOSSES)}. Empty means {{sigmoid: 1}}.",
-        check=lambda v: v.keys() <= set(PAIR_LOSSES) and all(0 < weight < math.inf for weight in v.values()),
-        expected=f"some of {', '.join(PAIR_LOSSES)}, each with a weight above 0, such as {{sigmoid: 0.8, sft: 0.2}}",
+        f"Losses of a pair, each with its weight: {', '.join(PAIR_LOSSES)}; or of single responses with a label: "
+        f"{', '.join(UNPAIRED_LOSSES)}. Empty means {{sigmoid: 1}}.",
+        check=lambda v: v.keys() <= set(LOSSES) and all(0 < weight < math.inf for weight in v.values()),
+        expected=f"some of {', '.join(LOSSES)}, each with a weight above 0, such as {{sigmoid: 0.8, sft: 0.2}}",
     )
     ref_path: str = option("", "Reference model; empty means the initial weights of model.path.")
     beta: float = positive(0.1, "Strength of the KL constraint: factor of the log-ratio in rewards and losses.")
@@ -33,10 +37,27 @@ class DpoConfig(Section):
         expected="a number of at least 0, below 0.5",
     )
 
+    desirable_weight: float = positive(
+        1.0, f"Factor of the loss of a desirable response, read by {', '.join(UNPAIRED_LOSSES)}."
+    )
+    undesirable_weight: float = positive(
+        1.0, f"Factor of the loss of an undesirable response, read by {', '.join(UNPAIRED_LOSSES)}."
+    )
+
     @property
     def weights(self) -> dict[str, float]:
         """``losses``, or else the loss of DPO."""
         return self.losses or {"sigmoid": 1.0}
+
+    @property
+    def is_unpaired(self) -> bool:
+        """Whether the losses are of single responses; ``checks/loss.py`` refuses both kinds together."""
+        return not self.weights.keys().isdisjoint(UNPAIRED_LOSSES)
+
+    @property
+    def reads_kl(self) -> bool:
+        """Whether a loss reads the estimate of the policy's KL from the reference."""
+        return "kto" in self.weights
 
 
 @dataclass(kw_only=True)

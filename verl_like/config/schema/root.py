@@ -33,7 +33,7 @@ class Config(Section):
     critic: CriticConfig = option(CriticConfig, "The value model.")
     reward: RewardConfig = option(RewardConfig, "Scoring.")
     algorithm: AlgorithmConfig = option(AlgorithmConfig, "Advantages and KL.")
-    dpo: DpoConfig = option(DpoConfig, "Direct preference optimisation.")
+    dpo: DpoConfig = option(DpoConfig, "Training on preferences: pairs of responses, or single responses with a label.")
     rm: RmConfig = option(RmConfig, "Training of a reward model.")
     trainer: TrainerConfig = option(TrainerConfig, "The loop.")
     cluster: ClusterConfig = option(ClusterConfig, "Machines and processes.")
