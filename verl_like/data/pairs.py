@@ -157,7 +157,7 @@ def pair_of(row: Row, data: DataConfig) -> Pair:
         prompt = row.values[data.prompt_key]
     else:
         prompt, chosen, rejected = _cut(row, chosen, rejected, data)
-    return Pair(prompt, _text(row, CHOSEN, chosen), _text(row, REJECTED, rejected), _margin(row))
+    return Pair(prompt, response_text(row, CHOSEN, chosen), response_text(row, REJECTED, rejected), _margin(row))
 
 
 def _cut(row: Row, chosen: Any, rejected: Any, data: DataConfig) -> tuple[Any, Any, Any]:
@@ -182,7 +182,7 @@ def _cut(row: Row, chosen: Any, rejected: Any, data: DataConfig) -> tuple[Any, A
     return chosen[:length], chosen[length:], rejected[length:]
 
 
-def _text(row: Row, name: str, response: Any) -> str:
+def response_text(row: Row, name: str, response: Any) -> str:
     """Return a response as text: a text as it is, or the content of one message of the assistant."""
     if isinstance(response, list) and len(response) == 1 and isinstance(response[0], dict):
         message = response[0]

@@ -1,0 +1,62 @@
+"""Single responses to a prompt, each labelled desirable or undesirable, in the form of TRL's unpaired data sets.
+
+A row has the columns ``data.prompt_key``; ``completion``, a text or one message of the assistant; and ``label``, true
+for a desirable response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from verl_like.config.schema import DataConfig
+from verl_like.data.answers import answers_of, refuse_none
+from verl_like.data.files import Row
+from verl_like.data.pairs import response_text
+from verl_like.protocol import DataProto
+
+UNPAIRED_COLUMNS = COMPLETION, LABEL = "completion", "label"
+
+
+def unpaired_rows(
+    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase
+) -> tuple[DataProto, list[int]]:
+    """Return one row for each response; those that are too long are dropped with ``data.overlong_prompts=drop``.
+
+    Returns:
+        ``prompt_ids``, ``response_ids``, ``response_mask`` and ``is_chosen``, true for a desirable response; and the
+        position of each row's file.
+
+    Raises:
+        ValueError: for invalid rows; the message names file and row.
+    """
+    labels = [_label(row, data) for row in rows]
+    texts = [response_text(row, COMPLETION, row.values[COMPLETION]) for row in rows]
+    answered = [
+        replace(row, values={**row.values, data.answer_key: text}) for row, text in zip(rows, texts, strict=True)
+    ]
+    answers = answers_of(answered, data, tokenizer)
+    refuse_none(answers.kept, rows, data)
+    table = answers.table(answers.kept)
+    is_chosen = np.array([labels[i] for i in answers.kept], bool)
+    return DataProto({**table.columns, "is_chosen": is_chosen}), [rows[i].file_number for i in answers.kept]
+
+
+def _label(row: Row, data: DataConfig) -> bool:
+    """Return the label of a row that has all columns."""
+    expected = (data.prompt_key, *UNPAIRED_COLUMNS)
+    if missing := [name for name in expected if name not in row.values]:
+        raise ValueError(
+            f"{row.location} lacks {' and '.join(map(repr, missing))}; it has {sorted(row.values)}. A response with a "
+            f"label needs the columns {', '.join(map(repr, expected))}: add them, or set data.prompt_key to the column "
+            "with the prompt."
+        )
+    label = row.values[LABEL]
+    if not isinstance(label, bool):
+        raise ValueError(
+            f"{row.location} has {label!r} in {LABEL!r}; expected true (desirable) or false. Correct or remove the row."
+        )
+    return label
