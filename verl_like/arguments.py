@@ -16,7 +16,7 @@ from verl_like.config.suggestion import suggestion
 COMMANDS = {
     "train": "reinforcement learning",
     "sft": "supervised training",
-    "dpo": "training on pairs of responses, of which one is preferred",
+    "dpo": "training on pairs of responses, of which one is preferred, or on single labelled ones",
     "rm": "training of a reward model on such pairs",
     "eval": "validate the run's newest checkpoint, the one of trainer.resume=PATH, or (resume=never) the model",
     "generate": "write responses to data.val_files; the policy is selected as for eval",
@@ -44,7 +44,7 @@ EXAMPLES = {
         "--from verl algorithm.adv_estimator=grpo data.train_files=train.parquet ...",
     ),
     "sft": ("recipes/arithmetic/sft.yaml trainer.total_training_steps=100", "recipes/arithmetic/sft.yaml --dry-run"),
-    "dpo": ("recipes/preferences/dpo.yaml dpo.beta=0.05", "recipes/preferences/dpo.yaml dpo.losses={ipo: 1}"),
+    "dpo": ("recipes/preferences/dpo.yaml dpo.beta=0.05", "recipes/preferences/dpo.yaml 'dpo.losses={kto: 1}'"),
     "rm": ("recipes/preferences/rm.yaml rm.center_rewards_coefficient=0.01",),
     "eval": ("recipes/arithmetic/grpo.yaml rollout.val.n=4",),
     "generate": ("recipes/arithmetic/grpo.yaml rollout.val.temperature=1",),

@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 
 from verl_like.config.schema import Config
-from verl_like.protocol import Array, DataProto, Ragged
-from verl_like.training.reference import ReferenceCache, row_digests
+from verl_like.protocol import Array
+from verl_like.training.reference import ReferenceCache, Text, row_digests
 from verl_like.training.row_jobs import reference_settings
 
-TOKENS = [([1, 2], [3]), ([1], [2, 3]), ([1, 2], [4, 0]), ([1, 2], [4])]
-
-
-def table(rows: list[tuple[list[int], list[int]]]) -> DataProto:
-    prompts, responses = zip(*rows, strict=True)
-    return DataProto(
-        {"prompt_ids": Ragged.from_rows(prompts, "int32"), "response_ids": Ragged.from_rows(responses, "int32")}
-    )
+TOKENS = [
+    (np.array(prompt), np.array(response))
+    for prompt, response in (([1, 2], [3]), ([1], [2, 3]), ([1, 2], [4, 0]), ([1, 2], [4]))
+]
 
 
 @pytest.fixture
@@ -43,17 +39,17 @@ class Asked:
         return -1.0 - indices
 
 
-def completed(folder: Path | str, model: Path, rows: list[tuple[list[int], list[int]]], **changes: str) -> Asked:
+def completed(folder: Path | str, model: Path, rows: list[Text], **changes: str) -> Asked:
     """Check the result of a new process and return what it computed."""
     asked = Asked()
     cache = ReferenceCache(str(folder), model=str(model), settings=changes.get("settings", "float32"))
-    found = cache.completed(table(rows), asked)
+    found = cache.completed(rows, asked)
     assert found.dtype == np.float64 and len(found) == len(rows)
     return asked
 
 
 def test_rows_differ_by_prompt_and_response() -> None:
-    assert len(set(row_digests(table(TOKENS)))) == len(TOKENS)
+    assert len(set(row_digests(TOKENS))) == len(TOKENS)
 
 
 def test_only_new_rows_are_computed(tmp_path: Path, model: Path) -> None:
@@ -61,7 +57,7 @@ def test_only_new_rows_are_computed(tmp_path: Path, model: Path) -> None:
     assert completed(tmp_path / "cache", model, TOKENS[:2]).rows == []
     assert completed(tmp_path / "cache", model, [TOKENS[1], TOKENS[2], TOKENS[0], TOKENS[3]]).rows == [[1, 3]]
     cache = ReferenceCache(str(tmp_path / "cache"), model=str(model), settings="float32")
-    assert cache.completed(table(TOKENS), Asked()).tolist() == [-1.0, -2.0, -2.0, -4.0]
+    assert cache.completed(TOKENS, Asked()).tolist() == [-1.0, -2.0, -2.0, -4.0]
 
 
 def test_a_row_that_occurs_twice_is_computed_at_its_places(tmp_path: Path, model: Path) -> None:
@@ -109,7 +105,7 @@ def test_damaged_files_are_named_and_computed_again(
 
 def test_log_probs_of_a_defective_model_are_not_kept(tmp_path: Path, model: Path) -> None:
     cache = ReferenceCache(str(tmp_path / "cache"), model=str(model), settings="float32")
-    found = cache.completed(table(TOKENS), lambda indices: np.array([-1.0, np.nan, -np.inf, -4.0]))
+    found = cache.completed(TOKENS, lambda indices: np.array([-1.0, np.nan, -np.inf, -4.0]))
     assert found.tolist()[:1] == [-1.0] and np.isnan(found[1])
     assert completed(tmp_path / "cache", model, TOKENS).rows == [[1, 2]]
 

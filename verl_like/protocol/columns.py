@@ -56,9 +56,9 @@ COLUMNS: dict[str, ColumnSpec] = {
         "token", "float32", "share of the mini-batch's tokens with a higher covariance", "advantages"
     ),
     "is_high_entropy": ColumnSpec("token", "bool", "true for the mini-batch's tokens of highest entropy", "advantages"),
-    # Of pairs of responses only, of which one is preferred.
+    # Of given preferences only: pairs of responses, or single responses with a label.
     "pair": ColumnSpec("fixed", "int64", "equal for the two responses of a pair", "prompts"),
-    "is_chosen": ColumnSpec("fixed", "bool", "true for the preferred response", "prompts"),
+    "is_chosen": ColumnSpec("fixed", "bool", "true for the preferred or desirable response", "prompts"),
     "margin": ColumnSpec("fixed", "float32", "by how much the preferred response should lead", "prompts"),
     "ref_log_prob": ColumnSpec("fixed", "float32", "nats, of the whole response", "ref_log_probs"),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from verl_like.algorithms.pair_losses import PairInputs, bradley_terry, pair_losses
+from verl_like.algorithms.preference_loss import DpoLoss
 from verl_like.config.schema import DpoConfig, RmConfig
-from verl_like.context import current
 from verl_like.controller.remote_batch import RemoteBatch
-from verl_like.ops.partition import partition
 from verl_like.protocol import Array, DataProto
 from verl_like.runs.saving import Savable
-from verl_like.telemetry.ledger import stage
-from verl_like.telemetry.startup import Startup
-from verl_like.training.reference import ReferenceCache
+from verl_like.training.reference import Reference
 from verl_like.training.row_trainer import Reports
 from verl_like.training.step_metrics import Metrics
 from verl_like.workers.groups import ActorGroup, ScorerGroup
 
-Reference = Callable[[RemoteBatch, Sequence[Array]], Array]
 
-
-class _Actors:
+class ActorObjective:
     """Base of the objectives whose learner is the policy."""
 
     def __init__(self, actor: ActorGroup) -> None:
@@ -60,8 +55,9 @@ class ScoreObjective:
     def export(self, path: Path) -> None:
         self._scorer.export(str(path))
 
-    def prepare(self, rows: DataProto, batch: RemoteBatch) -> None:
+    def prepare(self, rows: DataProto, batch: RemoteBatch, mini_batches: Iterable[Array]) -> None:
         """Add the fact ``margin``."""
+        del mini_batches
         batch.add_facts({"margin": np.asarray(rows["margin"])})
 
     def update(self, batch: RemoteBatch, parts: Sequence[Array]) -> Reports:
@@ -78,12 +74,12 @@ class ScoreObjective:
         }
 
 
-class AnswerObjective(_Actors):
+class AnswerObjective(ActorObjective):
     """The mean negative log-prob of the answers' tokens (``verl-like sft``)."""
 
     job, val_metric = "sft", "val/log_prob_mean"
 
-    def prepare(self, rows: DataProto, batch: RemoteBatch) -> None:
+    def prepare(self, rows: DataProto, batch: RemoteBatch, mini_batches: Iterable[Array]) -> None:
         """Do nothing."""
 
     def update(self, batch: RemoteBatch, parts: Sequence[Array]) -> Reports:
@@ -94,36 +90,24 @@ class AnswerObjective(_Actors):
         return {"val/loss": -mean, "val/log_prob_mean": mean}
 
 
-class PreferenceObjective(_Actors):
-    """The losses of pairs of responses, ``dpo.losses`` (``verl-like dpo``).
-
-    Args:
-        reference: returns the reference's log-probs of a batch's responses, [B] nats.
-        cache: the log-probs on disk.
-        ranks: number of ranks of the reference.
-    """
+class PreferenceObjective(ActorObjective):
+    """The losses of pairs of responses, ``dpo.losses`` (``verl-like dpo``)."""
 
     job, val_metric = "dpo", "val/accuracy"
 
-    def __init__(
-        self, actor: ActorGroup, config: DpoConfig, *, reference: Reference, cache: ReferenceCache, ranks: int
-    ) -> None:
+    def __init__(self, actor: ActorGroup, config: DpoConfig, reference: Reference) -> None:
         super().__init__(actor)
-        self._config, self._reference, self._cache, self._ranks = config, reference, cache, ranks
+        self._config, self._reference = config, reference
 
-    def prepare(self, rows: DataProto, batch: RemoteBatch) -> None:
+    def prepare(self, rows: DataProto, batch: RemoteBatch, mini_batches: Iterable[Array]) -> None:
         """Add the fact ``ref_log_prob``."""
-
-        def compute(indices: Array) -> Array:
-            current(Startup).now(f"computing the reference's log-probs of {len(indices)} responses")
-            missing = batch.select(indices)
-            with stage("ref_log_probs"):
-                return self._reference(missing, partition(missing.facts["tokens"], self._ranks))
-
-        batch.add_facts({"ref_log_prob": self._cache.completed(rows, compute)})
+        del mini_batches
+        texts = zip(rows.ragged("prompt_ids"), rows.ragged("response_ids"), strict=True)
+        batch.add_facts({"ref_log_prob": self._reference.log_probs(texts, batch)})
 
     def update(self, batch: RemoteBatch, parts: Sequence[Array]) -> Reports:
-        return self._actor.prefer(batch, parts)
+        chosen_tokens = float(batch.facts["response_tokens"][batch.facts["is_chosen"]].sum())
+        return self._actor.prefer(batch, parts, DpoLoss(self._config, chosen_tokens=chosen_tokens))
 
     def validate(self, batch: RemoteBatch, parts: Sequence[Array]) -> Metrics:
         log_probs = self._actor.response_log_probs(batch, parts)

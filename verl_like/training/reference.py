@@ -11,15 +11,20 @@ import io
 import json
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from huggingface_hub import snapshot_download
 
-from verl_like.protocol import Array, DataProto
+from verl_like.context import current
+from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.ops.partition import partition
+from verl_like.protocol import Array
 from verl_like.remote_models import local_path, weights_in
+from verl_like.telemetry.ledger import stage
+from verl_like.telemetry.startup import Startup
 from verl_like.telemetry.trackers import write_atomically
 
 log = logging.getLogger(__name__)
@@ -27,6 +32,36 @@ log = logging.getLogger(__name__)
 DIGEST_BYTES = 16
 ENTRY = np.dtype([("row", f"V{DIGEST_BYTES}"), ("log_prob", np.float64)])
 _CHUNK_BYTES = 2**24
+Text = tuple[Array, Array]  # token ids of a prompt and of a response
+# A batch, and the rows of each rank -> the log-prob of each row's response, [B] nats.
+ComputeLogProbs = Callable[[RemoteBatch, Sequence[Array]], Array]
+
+
+class Reference:
+    """A fixed model, and its log-probs on disk.
+
+    Args:
+        log_probs: computes its log-probs.
+        ranks: number of its ranks.
+    """
+
+    def __init__(self, log_probs: ComputeLogProbs, cache: ReferenceCache, *, ranks: int) -> None:
+        self._log_probs, self._cache, self._ranks = log_probs, cache, ranks
+
+    def log_probs(self, texts: Iterable[Text], batch: RemoteBatch) -> Array:
+        """Return the log-prob of each row's response, [B] float64 nats; those on disk are not computed.
+
+        Args:
+            texts: the tokens of the batch's rows.
+        """
+
+        def compute(indices: Array) -> Array:
+            current(Startup).now(f"computing the reference's log-probs of {len(indices)} responses")
+            missing = batch.select(indices)
+            with stage("ref_log_probs"):
+                return self._log_probs(missing, partition(missing.facts["tokens"], self._ranks))
+
+        return self._cache.completed(texts, compute)
 
 
 class ReferenceCache:
@@ -44,13 +79,13 @@ class ReferenceCache:
             suffix = hashlib.blake2b(settings.encode(), digest_size=4).hexdigest()
             self._folder = Path(folder).expanduser() / f"{weights}-{suffix}"
 
-    def completed(self, rows: DataProto, compute: Callable[[Array], Array]) -> Array:
+    def completed(self, texts: Iterable[Text], compute: Callable[[Array], Array]) -> Array:
         """Return the log-prob of each row's response, [B] float64 nats.
 
         Args:
             compute: returns those of the rows with these indices.
         """
-        digests = row_digests(rows)
+        digests = row_digests(texts)
         known = self._read()
         missing = np.flatnonzero([digest not in known for digest in digests])
         if len(missing):
@@ -58,7 +93,7 @@ class ReferenceCache:
             known.update(zip((digests[i] for i in missing), computed.tolist(), strict=True))
             finite = missing[np.isfinite(computed)]  # a defective model is not remembered
             self._write(np.array([(digests[i], known[digests[i]]) for i in finite], ENTRY))
-        log.info("reference log-probs: %d of %d rows were on disk", len(rows) - len(missing), len(rows))
+        log.info("reference log-probs: %d of %d rows were on disk", len(digests) - len(missing), len(digests))
         return np.array([known[digest] for digest in digests], np.float64)
 
     def _read(self) -> dict[bytes, float]:
@@ -85,11 +120,10 @@ class ReferenceCache:
             log.warning("trainer.reference_cache: the log-probs are not kept in %s: %s", self._folder, error)
 
 
-def row_digests(rows: DataProto) -> list[bytes]:
+def row_digests(texts: Iterable[Text]) -> list[bytes]:
     """Return a digest of each row's prompt and response."""
-    prompts, responses = rows.ragged("prompt_ids"), rows.ragged("response_ids")
     found = []
-    for prompt, response in zip(prompts, responses, strict=True):
+    for prompt, response in texts:
         digest = hashlib.blake2b(np.int64(len(prompt)).tobytes(), digest_size=DIGEST_BYTES)
         digest.update(np.asarray(prompt, np.int32).tobytes())
         digest.update(np.asarray(response, np.int32).tobytes())

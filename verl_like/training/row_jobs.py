@@ -24,9 +24,10 @@ from verl_like.telemetry.report import write_curves
 from verl_like.training.build import build_workers
 from verl_like.training.objectives import AnswerObjective, PreferenceObjective, ScoreObjective
 from verl_like.training.placement_table import HYBRID, table_of
-from verl_like.training.reference import ReferenceCache
+from verl_like.training.reference import Reference, ReferenceCache
 from verl_like.training.row_trainer import Objective, RowTask, row_loop
-from verl_like.training.tasks import pair_task_of, scored_task_of, sft_task_of
+from verl_like.training.tasks import preference_task_of, scored_task_of, sft_task_of
+from verl_like.training.unpaired_objective import UnpairedObjective
 from verl_like.workers.groups import ActorGroup, RefGroup, ScorerGroup
 
 log = logging.getLogger(__name__)
@@ -42,13 +43,13 @@ class RowJob:
         task_of: reads its rows.
         roles: of its workers.
         objective: what it learns.
-        val_metric: selects the best checkpoint.
+        val_metric: returns the metric that selects the best checkpoint.
     """
 
     task_of: Callable[[Config], RowTask]
     roles: Callable[[Config], frozenset[str]]
     objective: MakeObjective
-    val_metric: str
+    val_metric: Callable[[Config], str]
 
 
 def _answers(config: Config, hosts: LaunchedRun, workers: WorkerGroup, roles: frozenset[str]) -> Objective:
@@ -63,17 +64,17 @@ def _preferences(config: Config, hosts: LaunchedRun, workers: WorkerGroup, roles
     cache = ReferenceCache(
         config.trainer.reference_cache, model=path, settings=reference_settings(config, hosts.where.kind)
     )
-    return PreferenceObjective(
-        actor,
-        config.dpo,
-        reference=(
-            RefGroup(ref).response_log_probs
-            if ref is not None
-            else partial(actor.response_log_probs, without_adapters=config.model.lora.rank > 0)
-        ),
-        cache=cache,
-        ranks=(ref or workers).world_size,
+    log_probs = (
+        RefGroup(ref).response_log_probs
+        if ref is not None
+        else partial(actor.response_log_probs, without_adapters=config.model.lora.rank > 0)
     )
+    reference = Reference(log_probs, cache, ranks=(ref or workers).world_size)
+    return _preference_objective(config)(actor, config.dpo, reference)
+
+
+def _preference_objective(config: Config) -> type[PreferenceObjective]:
+    return UnpairedObjective if config.dpo.is_unpaired else PreferenceObjective
 
 
 def reference_settings(config: Config, device: str) -> str:
@@ -98,16 +99,19 @@ ROW_JOBS = {
         task_of=sft_task_of,
         roles=lambda config: frozenset({"actor"}),
         objective=_answers,
-        val_metric=AnswerObjective.val_metric,
+        val_metric=lambda config: AnswerObjective.val_metric,
     ),
     "rm": RowJob(
         task_of=scored_task_of,
         roles=lambda config: frozenset({"scorer"}),
         objective=_scores,
-        val_metric=ScoreObjective.val_metric,
+        val_metric=lambda config: ScoreObjective.val_metric,
     ),
     "dpo": RowJob(
-        task_of=pair_task_of, roles=_roles_of_dpo, objective=_preferences, val_metric=PreferenceObjective.val_metric
+        task_of=preference_task_of,
+        roles=_roles_of_dpo,
+        objective=_preferences,
+        val_metric=lambda config: _preference_objective(config).val_metric,
     ),
 }
 
@@ -129,7 +133,8 @@ def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
         folder.repair(config_yaml, job=job)
         with uploaded(config, folder):
             return step
-    config = for_supervised_training(replace(config, trainer=replace(config.trainer, best_metric=kind.val_metric)))
+    trainer = replace(config.trainer, best_metric=kind.val_metric(config))
+    config = for_supervised_training(replace(config, trainer=trainer))
     with FolderLock(folder.path), uploaded(config, folder):
         folder.claim(config_yaml, job=job)
         Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()

@@ -1,8 +1,9 @@
-"""Training on given rows: supervised training, and training on pairs, on the same workers as reinforcement learning."""
+"""Training on given rows: answers and preferences, on the same workers as reinforcement learning."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +29,7 @@ from verl_like.training.progress import Progress
 from verl_like.training.step_metrics import Metrics, StepMetrics
 
 Reports = list[dict[str, float]]
+VAL_LOSS = "val/loss"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +40,7 @@ class RowTask:
         rows: ``rows_per_item`` neighbours for each item.
         sampler: selects the items of a step only by the step's number.
         val_rows: held-out items; None if the run does not validate.
-        rows_per_item: 1 for a prompt with its answer, 2 for a pair.
+        rows_per_item: 1 for a prompt with a response, 2 for a pair.
     """
 
     rows: DataProto
@@ -55,7 +57,8 @@ class Objective(Protocol):
     Attributes:
         job: name of the command.
         learners: what a checkpoint saves, by the name of its folder there.
-        val_metric: the metric of :meth:`validate` that selects the best checkpoint; higher is better.
+        val_metric: the metric of :meth:`validate` that selects the best checkpoint: the highest value, or the lowest of
+            ``VAL_LOSS``.
     """
 
     job: str
@@ -64,8 +67,12 @@ class Objective(Protocol):
     @property
     def learners(self) -> Mapping[str, Savable]: ...
 
-    def prepare(self, rows: DataProto, batch: RemoteBatch) -> None:
-        """Add the facts that updates and validations read to the batch with these rows, before anything is learnt."""
+    def prepare(self, rows: DataProto, batch: RemoteBatch, mini_batches: Iterable[Array]) -> None:
+        """Add the facts that updates and validations read to the batch with these rows, before anything is learnt.
+
+        Args:
+            mini_batches: the rows of each update or validation, in their order there.
+        """
 
     def update(self, batch: RemoteBatch, parts: Sequence[Array]) -> Reports:
         """Make one optimiser update on the batch and return each rank's metrics."""
@@ -93,13 +100,16 @@ class RowTrainer(Trainer):
         self.job = objective.job
         self._objective, self._ranks, self._process_metrics = objective, ranks, process_metrics
         self._sampler, self._identity, self._rows_per_item = task.sampler, task.identity, task.rows_per_item
-        self._rows = self._prepared(task.rows)
-        self._val_rows = None if task.val_rows is None else self._prepared(task.val_rows)
+        self.lower_is_better = objective.val_metric == VAL_LOSS
+        self._rows = self._prepared(task.rows, step_rows(task))
+        self._val_rows = None
+        if task.val_rows is not None:
+            self._val_rows = self._prepared(task.val_rows, [np.arange(len(task.val_rows))])
         self.num_val_prompts = 0 if task.val_rows is None else len(task.val_rows) // task.rows_per_item
 
-    def _prepared(self, rows: DataProto) -> RemoteBatch:
+    def _prepared(self, rows: DataProto, mini_batches: Iterable[Array]) -> RemoteBatch:
         batch = put(rows)
-        self._objective.prepare(rows, batch)
+        self._objective.prepare(rows, batch, mini_batches)
         return batch
 
     @property
@@ -163,6 +173,14 @@ def put(rows: DataProto) -> RemoteBatch:
         **({"is_chosen": np.asarray(rows["is_chosen"])} if "is_chosen" in rows.columns else {}),
     }
     return RemoteBatch.put(rows, facts)
+
+
+def step_rows(task: RowTask) -> Iterator[Array]:
+    """Yield the rows of each step of the run."""
+    sampler = copy.copy(task.sampler)
+    sampler.load_state_dict({"given": 0})
+    for _ in range(task.steps):
+        yield rows_of(np.array(sampler.next_batch()), task.rows_per_item)
 
 
 def rows_of(items: Array, rows_per_item: int) -> Array:

@@ -21,7 +21,8 @@ from verl_like.controller.errors import Interrupt
 from verl_like.data.answers import sft_rows
 from verl_like.data.files import Row
 from verl_like.data.loader import PromptLoader, rehearse, rows_identity
-from verl_like.data.pairs import PAIR_COLUMNS, pair_rows, scored_pair_rows
+from verl_like.data.pairs import PAIR_COLUMNS, scored_pair_rows
+from verl_like.data.preferences import PREFERENCE_COLUMNS, check_preferences, preference_rows
 from verl_like.data.prompts import Prompt, PromptDataset
 from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
@@ -81,9 +82,12 @@ def sft_task_of(config: Config) -> RowTask:
     return _row_task(config, sft_rows, columns=(config.data.prompt_key, config.data.answer_key))
 
 
-def pair_task_of(config: Config) -> RowTask:
-    """Read pairs of responses, as :func:`sft_task_of` reads answers."""
-    return _row_task(config, pair_rows, columns=(config.data.prompt_key, *PAIR_COLUMNS), rows_per_item=2)
+def preference_task_of(config: Config) -> RowTask:
+    """Read pairs of responses, or single responses with a label, as :func:`sft_task_of` reads answers."""
+    read = partial(preference_rows, dpo=config.dpo)
+    task = _row_task(config, read, columns=(config.data.prompt_key, *PREFERENCE_COLUMNS))
+    check_preferences(task.rows, task.val_rows, config.dpo)
+    return task
 
 
 def scored_task_of(config: Config) -> RowTask:
@@ -95,10 +99,10 @@ def scored_task_of(config: Config) -> RowTask:
         )
     named = AutoConfig.from_pretrained(local_path(config.model.path), trust_remote_code=config.model.trust_remote_code)
     read = partial(scored_pair_rows, pad_id=named.get_text_config().to_dict().get("pad_token_id"))
-    return _row_task(config, read, columns=(config.data.prompt_key, *PAIR_COLUMNS), rows_per_item=2)
+    return _row_task(config, read, columns=(config.data.prompt_key, *PAIR_COLUMNS))
 
 
-def _row_task(config: Config, read: ReadRows, *, columns: Sequence[str], rows_per_item: int = 1) -> RowTask:
+def _row_task(config: Config, read: ReadRows, *, columns: Sequence[str]) -> RowTask:
     """Read the rows.
 
     Args:
@@ -123,7 +127,7 @@ def _row_task(config: Config, read: ReadRows, *, columns: Sequence[str], rows_pe
         steps=config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch,
         identity=rows_identity(given, data, columns=columns, num_kept=len(file_numbers), seed=seed),
         val_rows=read(val_rows(data), data, tokenizer)[0] if config.validates else None,
-        rows_per_item=rows_per_item,
+        rows_per_item=len(rows) // len(file_numbers),
     )
 
 

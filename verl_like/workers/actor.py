@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
 from verl_like.algorithms.correction import finish, weight_sums
 from verl_like.algorithms.distillation import Distillation
-from verl_like.algorithms.preference_loss import DpoLoss
+from verl_like.algorithms.preference_loss import PreferenceLoss
 from verl_like.backends.base import Learner, PolicyEngine
 from verl_like.backends.sinks import WeightSink
 from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import RemoteRows
-from verl_like.protocol import PAIR, DataProto, Ragged
+from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.ledger import stage
-from verl_like.workers.messages import PairShare, SyncReport, UpdateShare, UpdateTerms
+from verl_like.workers.messages import SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.response_log_probs import response_log_probs
 from verl_like.workers.setup import SEQUENCE, WorkerSetup
 from verl_like.workers.updates import shares, summary
@@ -154,13 +154,19 @@ class ActorRole:
         return summary(updates, prefix="actor/"), None
 
     @dispatch(Dispatch.SPLIT)
-    def prefer(self, rows: RemoteRows, share: PairShare) -> tuple[dict[str, float], None]:
-        """Make one update on these pairs of responses."""
-        table, learner = rows.fetch([*SEQUENCE, PAIR, "is_chosen"], timeout_s=self._timeout_s), self._learning()
-        table = DataProto({**table.columns, "ref_log_prob": share.ref_log_prob})
+    def prefer(
+        self, rows: RemoteRows, ref_log_prob: NDArray[np.float32], loss: PreferenceLoss
+    ) -> tuple[dict[str, float], None]:
+        """Make one update on these responses.
+
+        Args:
+            ref_log_prob: [n], the reference's log-prob of each row's response, nats.
+        """
+        table, learner = rows.fetch([*SEQUENCE, *loss.columns], timeout_s=self._timeout_s), self._learning()
+        table = DataProto({**table.columns, "ref_log_prob": ref_log_prob})
         learner.onload()
         self._seed()
-        updates = [learner.update(table, DpoLoss(self._setup.config.dpo, chosen_tokens=share.chosen_tokens))]
+        updates = [learner.update(table, loss)]
         self.version += 1
         return summary(updates, prefix="actor/"), None
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from verl_like.algorithms.preference_loss import PreferenceLoss
 from verl_like.backends.base import Sampling
 from verl_like.config.schema import RolloutConfig
 from verl_like.controller.errors import RunError
@@ -20,7 +21,7 @@ from verl_like.workers.assignment import Assignment, ResponseLengths, assigned_b
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.generator import GeneratorRole
 from verl_like.workers.group_blocks import OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
-from verl_like.workers.messages import AdvantageReport, PairShare, RowRewards, SyncReport, UpdateShare, UpdateTerms
+from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 from verl_like.workers.scorer import ScorerRole
 
@@ -98,15 +99,10 @@ class ActorGroup(SavedGroup):
     def supervise(self, batch: RemoteBatch, partition: Partition) -> Reports:
         return self._group.map_rows(ActorRole.supervise, batch, partition)
 
-    def prefer(self, batch: RemoteBatch, partition: Partition) -> Reports:
-        """Make one update on these pairs; the facts ``is_chosen`` and ``ref_log_prob`` are those of each row."""
-        facts = batch.facts
-        chosen_tokens = float(facts["response_tokens"][facts["is_chosen"]].sum())
-        shares = [
-            PairShare(ref_log_prob=facts["ref_log_prob"][rows].astype(np.float32), chosen_tokens=chosen_tokens)
-            for rows in partition
-        ]
-        return self._group.map_rows(ActorRole.prefer, batch, partition, per_rank=shares)
+    def prefer(self, batch: RemoteBatch, partition: Partition, loss: PreferenceLoss) -> Reports:
+        """Make one update on these responses, with the fact ``ref_log_prob``."""
+        shares = [batch.facts["ref_log_prob"][rows].astype(np.float32) for rows in partition]
+        return self._group.map_rows(ActorRole.prefer, batch, partition, loss, per_rank=shares)
 
     def response_log_probs(self, batch: RemoteBatch, partition: Partition, *, without_adapters: bool = False) -> Array:
         """Return the log-prob of each row's response, [B] float64 nats."""

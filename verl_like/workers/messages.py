@@ -59,19 +59,6 @@ class AdvantageReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PairShare:
-    """Inputs of an update on a rank's pairs, in addition to their rows.
-
-    Args:
-        ref_log_prob: [n] float32, the reference's log-prob of each row's response, nats.
-        chosen_tokens: tokens of the chosen responses of all ranks.
-    """
-
-    ref_log_prob: Array
-    chosen_tokens: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateShare:
     """A rank's share of an update of the actor.
 
