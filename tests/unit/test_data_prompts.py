@@ -20,11 +20,11 @@ from transformers import PreTrainedTokenizerBase
 from recipes.arithmetic.model import character_tokenizer
 from verl_like.config.schema import DataConfig
 from verl_like.data import templates
-from verl_like.data.answers import sft_rows
 from verl_like.data.files import each_row, read_rows
 from verl_like.data.prompts import PromptDataset, prompt_table
 from verl_like.data.templates import Renderer, load_tokenizer
 from verl_like.protocol import DataProto
+from verl_like.training.sft_rows import sft_rows
 
 QWEN3 = Path(__file__).parents[2].parent / "shared/data/tokenizers/qwen3"
 CHAT_TEMPLATE = (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from verl_like.environments.history import Appended, LastRendering, Rewritten, _common_length, continuation, error_role
+from verl_like.environments.history import Appended, LastRendering, Rewritten, common_length, continuation, error_role
 from verl_like.environments.template_report import TemplateReport, template_report
 from verl_like.environments.tree import Message
 
@@ -260,7 +260,7 @@ def test_a_turn_renders_the_chat_once_and_keeps_the_text_for_the_next() -> None:
     ],
 )
 def test_the_common_length_is_that_of_the_longest_common_start(first: str, second: str, length: int) -> None:
-    assert _common_length(first, second) == length
+    assert common_length(first, second) == length
 
 
 EMPTY_THOUGHTS_OF_THE_LAST_TURN = """\

@@ -18,7 +18,6 @@ from verl_like.checks.cluster import offloads
 from verl_like.checks.rules import contradictions, problems
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
-from verl_like.data.answers import sft_rows
 from verl_like.data.files import read_rows
 from verl_like.data.pairs import pair_rows, scored_pair_rows
 from verl_like.data.prompts import Prompt, PromptDataset
@@ -30,6 +29,7 @@ from verl_like.plan.stages import Location
 from verl_like.reward.functions import Scoring
 from verl_like.reward.scorer_messages import RowGroundTruth, Sample
 from verl_like.reward.specs import function_specs
+from verl_like.training.sft_rows import sft_rows
 
 TABLE = table()
 MAX_LINES = 15  # of a script

@@ -110,7 +110,7 @@ _ON_ROWS = (
 )
 # Command -> sections and options that it reads; a command that is missing here reads all.
 READ: dict[str, tuple[str, ...]] = {
-    "sft": _ON_ROWS,
+    "sft": (*_ON_ROWS, "sft"),
     "dpo": (*(name for name in _ON_ROWS if name != "data.answer_key"), "dpo", "trainer.reference_cache"),
     "rm": (*(name for name in _ON_ROWS if name != "data.answer_key"), "rm"),
     "eval": _EVAL,

@@ -145,7 +145,7 @@ def tokenised_prompts(
     renderer = Renderer(data, tokenizer)
     texts = []
     for row in rows:
-        _refuse_media(row)
+        refuse_media(row)
         prompt = row.value(data.prompt_key, "data.prompt_key")
         if prompt is None:
             raise ValueError(
@@ -179,7 +179,7 @@ def refuse_halves(text: str, what: str) -> None:
         ) from error
 
 
-def _refuse_media(row: Row) -> None:
+def refuse_media(row: Row) -> None:
     """Raise ValueError for a row with media: a prompt about an image means nothing without it."""
     found = [name for name, value in row.values.items() if _is_media(name, value)]
     if found:

@@ -106,7 +106,7 @@ def _rest(template: ChatTemplate, history: Sequence[Message], prompt: str, after
     further messages leave its rendering as it was, up to the mark that ends the last turn.
     """
     before = template(history, add_generation_prompt=False)
-    turn_at = _common_length(before, prompt)
+    turn_at = common_length(before, prompt)
     if end and (end_at := before.rfind(end, turn_at)) >= 0:
         body, mark = before[:end_at], end
     else:
@@ -124,7 +124,7 @@ def _as_if_kept(template: ChatTemplate, history: Sequence[Message], new: Sequenc
         return after[after.rindex(_MARK) + len(_MARK) :]
     # It cuts the contents of earlier turns: render the new messages as if there were no turn before them.
     without = template([*history[:-1], *new], add_generation_prompt=True)
-    kept = _common_length(without, template(history[:-1], add_generation_prompt=False))
+    kept = common_length(without, template(history[:-1], add_generation_prompt=False))
     return turn_end(template, history) + without[kept:]
 
 
@@ -168,7 +168,7 @@ def _plain(history: Sequence[Message]) -> Message:
     return {"role": "assistant", "content": [{"type": "text", "text": _MARK}] if has_parts else _MARK}
 
 
-def _common_length(first: str, second: str) -> int:
+def common_length(first: str, second: str) -> int:
     """Return how many characters two texts have in common at their start."""
     fewest, most = 0, min(len(first), len(second))
     while fewest < most:

@@ -68,11 +68,11 @@ class MismatchedRows:
 def recombined(batch: RemoteBatch, prompts: Array, responses: Array) -> RemoteBatch:
     """Return the prompts of these rows, each with the response of another row, by reference."""
     of_prompts, of_responses = batch.select(prompts), batch.select(responses)
-    prompt_tokens = of_prompts.facts["tokens"] - of_prompts.facts["response_tokens"]
-    response_tokens = of_responses.facts["response_tokens"]
+    prompt_tokens = of_prompts.facts["tokens"] - of_prompts.facts["learnt_tokens"]
+    response_tokens = of_responses.facts["learnt_tokens"]  # all that a preference has
     of_prompts.drop(of_prompts.columns - {"prompt_ids"})
     of_responses.drop(of_responses.columns - {"response_ids", "response_mask"})
-    facts = {"tokens": prompt_tokens + response_tokens, "response_tokens": response_tokens}
+    facts = {"tokens": prompt_tokens + response_tokens, "learnt_tokens": response_tokens}
     return RemoteBatch(facts, [*of_prompts.layers, *of_responses.layers])
 
 

@@ -86,7 +86,7 @@ class AnswerObjective(ActorObjective):
         return self._actor.supervise(batch, parts)
 
     def validate(self, batch: RemoteBatch, parts: Sequence[Array]) -> Metrics:
-        mean = float(self._actor.response_log_probs(batch, parts).sum() / batch.facts["response_tokens"].sum())
+        mean = float(self._actor.response_log_probs(batch, parts).sum() / batch.facts["learnt_tokens"].sum())
         return {"val/loss": -mean, "val/log_prob_mean": mean}
 
 
@@ -106,12 +106,12 @@ class PreferenceObjective(ActorObjective):
         batch.add_facts({"ref_log_prob": self._reference.log_probs(texts, batch)})
 
     def update(self, batch: RemoteBatch, parts: Sequence[Array]) -> Reports:
-        chosen_tokens = float(batch.facts["response_tokens"][batch.facts["is_chosen"]].sum())
+        chosen_tokens = float(batch.facts["learnt_tokens"][batch.facts["is_chosen"]].sum())
         return self._actor.prefer(batch, parts, DpoLoss(self._config, chosen_tokens=chosen_tokens))
 
     def validate(self, batch: RemoteBatch, parts: Sequence[Array]) -> Metrics:
         log_probs = self._actor.response_log_probs(batch, parts)
-        tokens = batch.facts["response_tokens"]
+        tokens = batch.facts["learnt_tokens"]
         chosen = slice(0, None, 2)  # the first row of each pair
         rejected = slice(1, None, 2)
         pairs = PairInputs(

@@ -165,11 +165,10 @@ class RowTrainer(Trainer):
 
 
 def put(rows: DataProto) -> RemoteBatch:
-    """Put the rows into the store; the driver keeps the tokens of each row, and of its response."""
-    responses = rows.ragged("response_ids").lengths
+    """Put the rows into the store; the driver keeps the number of tokens of each row, and of those that are learnt."""
     facts = {
-        "tokens": rows.ragged("prompt_ids").lengths + responses,
-        "response_tokens": responses,
+        "tokens": rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths,
+        "learnt_tokens": rows.ragged("response_mask").count_nonzero(),
         **({"is_chosen": np.asarray(rows["is_chosen"])} if "is_chosen" in rows.columns else {}),
     }
     return RemoteBatch.put(rows, facts)

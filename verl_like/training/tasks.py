@@ -18,7 +18,6 @@ from verl_like.config.problems import refuse
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, DataConfig
 from verl_like.context import current
 from verl_like.controller.errors import Interrupt
-from verl_like.data.answers import sft_rows
 from verl_like.data.files import Row
 from verl_like.data.loader import PromptLoader, rehearse, rows_identity
 from verl_like.data.pairs import PAIR_COLUMNS, scored_pair_rows
@@ -34,6 +33,7 @@ from verl_like.reward.trial import try_reward
 from verl_like.telemetry.startup import Startup
 from verl_like.training.environment_trial import try_environment
 from verl_like.training.row_trainer import RowTask
+from verl_like.training.sft_rows import SFT_COLUMNS, sft_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,13 @@ ReadRows = Callable[[Sequence[Row], DataConfig, PreTrainedTokenizerBase], tuple[
 
 
 def sft_task_of(config: Config) -> RowTask:
-    """Read prompts with answers, after all checks that do not need them.
+    """Read prompts with answers, conversations and texts, after all checks that do not need them.
 
     Raises:
         ValueError: the configuration or data set cannot work.
     """
-    return _row_task(config, sft_rows, columns=(config.data.prompt_key, config.data.answer_key))
+    read = partial(sft_rows, loss_on=config.sft.loss_on)
+    return _row_task(config, read, columns=(config.data.prompt_key, config.data.answer_key, *SFT_COLUMNS))
 
 
 def preference_task_of(config: Config) -> RowTask:

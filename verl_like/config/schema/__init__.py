@@ -20,6 +20,7 @@ from verl_like.config.schema.ref import RefConfig
 from verl_like.config.schema.reward import JudgeConfig, RewardConfig, RewardModelConfig
 from verl_like.config.schema.rollout import RolloutConfig, ValSamplingConfig
 from verl_like.config.schema.root import Config
+from verl_like.config.schema.sft import SftConfig
 from verl_like.config.schema.trainer import TrainerConfig
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "RewardModelConfig",
     "RmConfig",
     "RolloutConfig",
+    "SftConfig",
     "TrainerConfig",
     "ValSamplingConfig",
 ]

@@ -16,6 +16,7 @@ from verl_like.config.schema.preference import DpoConfig, RmConfig
 from verl_like.config.schema.ref import RefConfig
 from verl_like.config.schema.reward import ENVIRONMENT, RewardConfig
 from verl_like.config.schema.rollout import RolloutConfig
+from verl_like.config.schema.sft import SftConfig
 from verl_like.config.schema.trainer import TrainerConfig
 from verl_like.config.section import Section
 
@@ -33,6 +34,7 @@ class Config(Section):
     critic: CriticConfig = option(CriticConfig, "The value model.")
     reward: RewardConfig = option(RewardConfig, "Scoring.")
     algorithm: AlgorithmConfig = option(AlgorithmConfig, "Advantages and KL.")
+    sft: SftConfig = option(SftConfig, "Supervised training.")
     dpo: DpoConfig = option(DpoConfig, "Training on preferences: pairs of responses, or single responses with a label.")
     rm: RmConfig = option(RmConfig, "Training of a reward model.")
     trainer: TrainerConfig = option(TrainerConfig, "The loop.")

@@ -1,0 +1,114 @@
+"""Conversations of given rows, in the forms of TRL's data sets: ``messages``, or a prompt and ``completion``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from verl_like.data.files import Row
+from verl_like.data.prompts import refuse_media
+from verl_like.data.templates import Chat
+
+MESSAGES, COMPLETION, TOOLS = "messages", "completion", "tools"
+_SHOWN = 80  # characters of a value in an error
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A chat that ends with a message of the assistant.
+
+    Args:
+        tools: schemas of functions that the template shows to the model.
+        first: index of the first message that is not part of a prompt.
+    """
+
+    messages: Chat
+    tools: list[dict[str, Any]]
+    first: int
+
+
+def conversation_of(row: Row, prompt_key: str) -> Conversation:
+    """Return the conversation in ``messages``, or in the prompt and ``completion``.
+
+    Values that are null are left out: files of columns write them for keys that other rows have.
+
+    Raises:
+        ValueError: the row has no such conversation.
+    """
+    refuse_media(row)
+    if isinstance(row.values.get(COMPLETION), list) and prompt_key in row.values:
+        prompt = row.values[prompt_key]
+        before = _chat(row, prompt_key, [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
+        turns = _chat(row, COMPLETION, row.values[COMPLETION])
+    else:
+        before, turns = [], _chat(row, MESSAGES, row.values[MESSAGES])
+    messages = [*before, *turns]
+    roles = [message["role"] for message in messages]
+    if roles[-1] != "assistant" or roles[0] == "assistant":
+        raise ValueError(
+            f"{row.location} has a conversation with the roles {roles}; expected it to begin with a message to the "
+            f"assistant and to end with one of the assistant. Remove the other messages at its ends, or the row."
+        )
+    return Conversation(messages, _tools(row), len(before))
+
+
+def _chat(row: Row, column: str, chat: Any) -> Chat:
+    if not isinstance(chat, list) or not chat:
+        raise ValueError(
+            f"{row.location} has {str(chat)[:_SHOWN]!r} in {column!r}; expected a non-empty list of messages. Correct "
+            f"or remove the row."
+        )
+    return [_message(row, column, message) for message in chat]
+
+
+def _message(row: Row, column: str, message: Any) -> dict[str, Any]:
+    given = {key: value for key, value in message.items() if value is not None} if isinstance(message, Mapping) else {}
+    calls = given.get("tool_calls") or []
+    content = given.get("content", "" if calls else None)
+    if not isinstance(given.get("role"), str) or not _is_text(content) or not isinstance(calls, list):
+        raise ValueError(
+            f"{row.location} has the message {str(message)[:_SHOWN]!r} in {column!r}; expected a dict with the string "
+            f"role and a content of text, or tool_calls. Correct or remove the row."
+        )
+    return {**given, "content": content, **({"tool_calls": [_call(row, call) for call in calls]} if calls else {})}
+
+
+def _is_text(content: Any) -> bool:
+    if isinstance(content, list):
+        return all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content)
+    return isinstance(content, str)
+
+
+def _call(row: Row, call: Any) -> dict[str, Any]:
+    """Return a call whose arguments are a dict, as chat templates read them; OpenAI's are JSON in a string."""
+    function = call.get("function") if isinstance(call, dict) else None
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    if isinstance(arguments, str):
+        arguments = _json(arguments)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):
+        raise ValueError(
+            f"{row.location} has the tool call {str(call)[:_SHOWN]!r}; expected {{function: {{name, arguments}}}} with "
+            f"arguments as a dict or its JSON. Correct or remove the row."
+        )
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _tools(row: Row) -> list[dict[str, Any]]:
+    given = row.values.get(TOOLS)
+    tools = _json(given) if isinstance(given, str) and given else given or []
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise ValueError(
+            f"{row.location} has {str(given)[:_SHOWN]!r} in {TOOLS!r}; expected a list of function schemas, or its "
+            f"JSON. Correct or remove the row."
+        )
+    return tools
+
+
+def _json(text: str) -> Any:
+    """Return the value of a JSON text; None for any other text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
