@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from tests.unit._weights import NO_WEIGHTS
 from verl_like.checks import cluster, kernels, lora, models, pools, validation
 from verl_like.checks import rules as checks
+from verl_like.checks.data import first_rows_have_their_columns
 from verl_like.checks.rules import check, check_devices
 from verl_like.config.problems import Refused
 from verl_like.config.schema import Config
@@ -286,6 +288,14 @@ def test_columns_that_the_first_rows_lack_are_refused(config: Config) -> None:
     assert text.startswith("row 0 of data/val.jsonl has neither reward_model.ground_truth nor the column")
     apply(config, {"trainer__val_before_train": False, "trainer__test_freq": 0})
     check(config, num_devices=0)  # without validation nobody reads them
+
+
+@pytest.mark.parametrize("columns", [["messages"], ["text"], ["prompt", "completion"], ["chosen", "rejected"]])
+def test_first_rows_in_a_form_of_given_rows_are_left_to_their_readers(config: Config, columns: list[str]) -> None:
+    Path("data/val.jsonl").write_text(json.dumps(dict.fromkeys(columns, "1")) + "\n")
+    assert list(first_rows_have_their_columns(config)) == []
+    Path("data/val.jsonl").write_text(json.dumps({"other": "1"}) + "\n")
+    assert len(list(first_rows_have_their_columns(config))) == 1
 
 
 def test_a_file_that_cannot_be_read_is_refused(config: Config) -> None:
