@@ -139,6 +139,13 @@ def test_forms_are_mixed_in_the_rows_sequence_and_a_rows_answer_comes_first() ->
     assert [pieces[-1] for _, pieces in found] == ["[ne</s>]", "[d<|im_end|>]", "[z</s>]", "[wo</s>]"]
 
 
+def test_columns_that_are_null_do_not_decide_the_form() -> None:
+    """A parquet file has every column in every row."""
+    columns = dict.fromkeys(["prompt", "answer", "completion", "messages", "text"])
+    rows = [{"prompt": "a", "answer": "b"}, {"prompt": "a", "completion": chat("", "b")[1:]}, ROW, {"text": "one"}]
+    assert learnt(*(columns | row for row in rows)) == learnt(*rows)
+
+
 def test_long_conversations_and_texts_are_refused_or_dropped_never_cut() -> None:
     limit = {"max_response_length": 20}
     assert "row 0 of x has a conversation of " in refusal(ROW, **limit)
@@ -177,18 +184,22 @@ def test_a_template_whose_generation_prompt_begins_another_turn_is_refused() -> 
         ),
         ({"messages": chat("a", "b", tool_calls=[{"name": "f"}])}, "has the tool call \"{'name': 'f'}\"; expected"),
         ({**ROW, "tools": "add"}, "row 0 of x has 'add' in 'tools'; expected a list of function schemas"),
-        ({"messages": chat("a", "\ud800")}, "row 0 of x: it has a message with '\\ud800'"),
+        ({"messages": chat("a", "\ud800")}, "row 0 of x has a message with '\\ud800'"),
         ({"text": ""}, "row 0 of x has '' in 'text'; expected a text that is not empty"),
         ({"text": None}, "row 0 of x has 'None' in 'text'; expected a text that is not empty"),
         ({"text": "\ud800"}, "row 0 of x has a text with '\\ud800'"),
         ({"prompt": "a", "completion": []}, "row 0 of x has '[]' in 'completion'; expected a non-empty list"),
+        ({"prompt": "a", "answer": None, "text": "b"}, "row 0 of x has no answer: 'answer' is null there"),
+        ({"prompt": None, "answer": "b"}, "row 0 of x has no prompt: 'prompt' is null there"),
+        ({"messages": None, "text": None}, "row 0 of x has 'None' in 'messages'"),
         ({"prompt": "a", "completion": None}, "row 0 of x has no answer: 'completion' is null there"),
         ({"prompt": 1, "completion": chat("", "b")[1:]}, "row 0 of x has '1' in 'prompt'; expected a non-empty list"),
-        ({**ROW, "images": ["i.png"]}, "row 0 of x: row 0 of x has images, which belong to its prompt"),
+        ({**ROW, "images": ["i.png"]}, "row 0 of x has images, which belong to its prompt"),
     ],
 )
 def test_invalid_rows_are_named(row: dict[str, Any], problem: str) -> None:
-    assert problem in refusal(row)
+    message = refusal(row)
+    assert problem in message and message.startswith("row 0 of x") and message.count("row 0 of x") == 1
 
 
 def test_a_conversation_without_a_token_before_its_first_turn_is_refused() -> None:
@@ -202,7 +213,8 @@ def test_options_that_would_change_nothing_are_refused() -> None:
         {"prompt": "a", "answer": "b"}, loss_on="last_turn"
     )
     assert "data.apply_chat_template is false, but rows are conversations" in refusal(ROW, apply_chat_template=False)
-    assert "the conversation has no separate prompt" in refusal(ROW, format_prompt="{{ content }}!")
+    for row in (ROW, {**ROW, "prompt": "a"}):
+        assert "but row 0 of x is a conversation without" in refusal(row, format_prompt="{{ content }}!")
     for options in ({"format_prompt": "{{ content }}!"}, {"chat_template_kwargs": {"tools": 1}}):
         assert "is a text, but data.format_prompt or data.chat_template_kwargs is set" in refusal(
             {"text": "a"}, **options

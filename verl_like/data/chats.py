@@ -29,6 +29,11 @@ class Conversation:
     first: int
 
 
+def has_prompt(row: Row, prompt_key: str) -> bool:
+    """Return whether the row's conversation is a prompt and ``completion``, and not ``messages``."""
+    return row.values.get(prompt_key) is not None and isinstance(row.values.get(COMPLETION), list)
+
+
 def conversation_of(row: Row, prompt_key: str) -> Conversation:
     """Return the conversation in ``messages``, or in the prompt and ``completion``.
 
@@ -38,7 +43,7 @@ def conversation_of(row: Row, prompt_key: str) -> Conversation:
         ValueError: the row has no such conversation.
     """
     refuse_media(row)
-    if isinstance(row.values.get(COMPLETION), list) and prompt_key in row.values:
+    if has_prompt(row, prompt_key):
         prompt = row.values[prompt_key]
         before = _chat(row, prompt_key, [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
         turns = _chat(row, COMPLETION, row.values[COMPLETION])

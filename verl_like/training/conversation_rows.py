@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, end_token, fitting, whole
-from verl_like.data.chats import Conversation, conversation_of
+from verl_like.data.chats import Conversation, conversation_of, has_prompt
 from verl_like.data.files import Row
 from verl_like.data.prompts import refuse_halves, token_ids
 from verl_like.data.templates import Renderer
 from verl_like.environments.codec import chat_template
 from verl_like.environments.conversations import ChatPiece, ConversationSplitter
+from verl_like.environments.history import ChatTemplate
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 def conversations_of(
@@ -40,9 +39,9 @@ def conversations_of(
     """
     read = _Reader(data, tokenizer, only_last=loss_on == "last_turn")
     if loss_on == "all":
-        texts = [_located(row, read.text) for row in rows]
+        texts = [read.text(row) for row in rows]
         return whole(rows, token_ids(texts, tokenizer, add_special_tokens=False), data), list(range(len(rows)))
-    split = [_located(row, read.pieces) for row in rows]
+    split = [read.pieces(row) for row in rows]
     of_row = [i for i, parts in enumerate(split) for _ in parts]
     if len(of_row) > len(rows):
         log.warning(
@@ -76,36 +75,40 @@ class _Reader:
 
     def text(self, row: Row) -> str:
         """Return the whole conversation."""
-        chat = self._conversation(row)
-        template = chat_template(self._tokenizer, chat.tools, self._data.chat_template_kwargs)
-        text = template(chat.messages, add_generation_prompt=False)
-        refuse_halves(text, "it has a message")
+        chat, template = self._conversation(row)
+        with _located(row):
+            text = template(chat.messages, add_generation_prompt=False)
+        refuse_halves(text, f"{row.location} has a message")
         return text
 
     def pieces(self, row: Row) -> list[list[ChatPiece]]:
         """Return the training rows of the conversation."""
-        chat = self._conversation(row)
-        template = chat_template(self._tokenizer, chat.tools, self._data.chat_template_kwargs)
-        splitter = ConversationSplitter(template, self._end_tokens)
-        rows = splitter.rows(chat.messages, first=chat.first, only_last=self._only_last)
-        refuse_halves("".join(piece.text for pieces in rows for piece in pieces), "it has a message")
+        chat, template = self._conversation(row)
+        with _located(row):
+            splitter = ConversationSplitter(template, self._end_tokens)
+            rows = splitter.rows(chat.messages, first=chat.first, only_last=self._only_last)
+        refuse_halves("".join(piece.text for pieces in rows for piece in pieces), f"{row.location} has a message")
         return rows
 
-    def _conversation(self, row: Row) -> Conversation:
-        if not self._data.format_prompt:
-            return conversation_of(row, self._data.prompt_key)
-        if (prompt := row.values.get(self._data.prompt_key)) is None:
-            raise ValueError(
-                "data.format_prompt wraps the user's text of a prompt, but the conversation has no separate prompt. "
-                "Set data.format_prompt='', or give rows with a prompt and 'completion'."
-            )
-        values = {**row.values, self._data.prompt_key: self._renderer.chat(prompt)}
-        return conversation_of(replace(row, values=values), self._data.prompt_key)
+    def _conversation(self, row: Row) -> tuple[Conversation, ChatTemplate]:
+        data = self._data
+        if data.format_prompt:
+            if not has_prompt(row, data.prompt_key):
+                raise ValueError(
+                    f"data.format_prompt wraps the user's text of a prompt, but {row.location} is a conversation "
+                    f"without a separate prompt. Set data.format_prompt='', or give rows with prompt and completion."
+                )
+            with _located(row):
+                prompt = self._renderer.chat(row.values[data.prompt_key])
+            row = replace(row, values={**row.values, data.prompt_key: prompt})
+        chat = conversation_of(row, data.prompt_key)
+        return chat, chat_template(self._tokenizer, chat.tools, data.chat_template_kwargs)
 
 
-def _located(row: Row, read: Callable[[Row], T]) -> T:
-    """Return what ``read`` makes of the row; its errors name the row."""
+@contextmanager
+def _located(row: Row) -> Iterator[None]:
+    """Name the row in errors of what is read from it."""
     try:
-        return read(row)
+        yield
     except ValueError as error:
         raise ValueError(f"{row.location}: {error}") from error

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import TEXT, Answers, answers_of, joined, refuse_none, texts_of
-from verl_like.data.chats import COMPLETION, MESSAGES, TOOLS
+from verl_like.data.chats import COMPLETION, MESSAGES, TOOLS, has_prompt
 from verl_like.data.files import Row
 from verl_like.protocol import DataProto
 from verl_like.training.conversation_rows import conversations_of
@@ -69,16 +69,17 @@ def _read(
 
 
 def _form(row: Row, data: DataConfig) -> Form:
-    """Return the form of a row with these columns."""
-    if data.prompt_key in row.values:
-        if data.answer_key in row.values:
-            return "answer"
-        if COMPLETION in row.values:
-            return "conversation" if isinstance(row.values[COMPLETION], list) else "completion"
-    if MESSAGES in row.values:
-        return "conversation"
-    if TEXT in row.values:
-        return "text"
+    """Return the form of a row with these columns; files of columns write null for those that a row lacks."""
+    filled = {name for name, value in row.values.items() if value is not None}
+    for names in (filled, row.values.keys()):  # second, so that a reader reports the null that a row must not have
+        if data.prompt_key in names and {data.answer_key, COMPLETION} & row.values.keys():
+            if data.answer_key in (names if COMPLETION in names else row.values.keys()):
+                return "answer"
+            return "conversation" if has_prompt(row, data.prompt_key) else "completion"
+        if MESSAGES in names:
+            return "conversation"
+        if TEXT in names:
+            return "text"
     raise ValueError(
         f"{row.location} has the columns {sorted(row.values)}; expected {data.prompt_key!r} (data.prompt_key) with "
         f"{data.answer_key!r} (data.answer_key) or {COMPLETION!r}, or {MESSAGES!r}, or {TEXT!r}. Add such columns, or "
