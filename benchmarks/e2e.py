@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._peer_trl import PLAIN, free_port, trl_steps
 from benchmarks._teams import Job, Team, teams
 from benchmarks.rollout import QUIET
 from verl_like.backends.allocator import allocator_environment
@@ -183,77 +182,46 @@ def own(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
 
 @contextmanager
 def trl(rank: int, folder: Path, work: Workload, ranks: int, port: int, micro_batch: int) -> Iterator[Job]:
-    """Yield a job that runs a step of TRL's trainer, on a thread, and returns this rank's response tokens."""
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "ACCELERATE_USE_CPU": "true",
-        "OMP_NUM_THREADS": str(2 // ranks),
-        "HF_HUB_OFFLINE": "1",
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-    }
-    import torch
-    from datasets import Dataset
-    from transformers import AutoTokenizer, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
-
-    torch.set_num_threads(2 // ranks)
-    begin, end, counted = threading.Semaphore(0), threading.Semaphore(0), [0]
-
-    class Turns(TrainerCallback):
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            begin.acquire()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            end.release()
+    """Yield a job that runs a step of TRL's trainer, and returns this rank's response tokens."""
+    counted = [0]
 
     def score(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
         counted[0] += sum(map(len, completion_ids))
         return [(len(text) + text.count("7")) % 7 / 7 for text in completions]
 
-    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
-    per_rank = work.prompts * SAMPLES // ranks
-    config = GRPOConfig(
-        output_dir=str(folder / f"trl-{port}"),
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        ddp_find_unused_parameters=False,
-        per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=per_rank // micro_batch,
-        num_generations=SAMPLES,
-        max_completion_length=work.tokens,
-        generation_kwargs={"min_new_tokens": work.tokens} if work.is_fixed else None,
-        learning_rate=LR,
-        max_steps=10_000,
-        report_to=[],
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-        seed=0,
-    )
-    trainer = GRPOTrainer(
-        model=str(folder / "model"),
-        reward_funcs=score,
-        args=config,
-        train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in rows]),
-        processing_class=AutoTokenizer.from_pretrained(folder / "model"),
-        callbacks=[Turns()],
-    )
-    thread = threading.Thread(target=trainer.train, daemon=True)
-    thread.start()
+    def trainer(callbacks: list[Any]) -> Any:
+        from datasets import Dataset
+        from transformers import AutoTokenizer
+        from trl import GRPOConfig, GRPOTrainer
 
-    def step(_: Any) -> int:
-        counted[0] = 0
-        begin.release()
-        while not end.acquire(timeout=1):
-            assert thread.is_alive(), "TRL's trainer has ended"
-        return counted[0]
+        rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+        config = GRPOConfig(
+            output_dir=str(folder / f"trl-{port}"),
+            per_device_train_batch_size=micro_batch,
+            gradient_accumulation_steps=work.prompts * SAMPLES // ranks // micro_batch,
+            num_generations=SAMPLES,
+            max_completion_length=work.tokens,
+            generation_kwargs={"min_new_tokens": work.tokens} if work.is_fixed else None,
+            learning_rate=LR,
+            **PLAIN,
+        )
+        return GRPOTrainer(
+            model=str(folder / "model"),
+            reward_funcs=score,
+            args=config,
+            train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in rows]),
+            processing_class=AutoTokenizer.from_pretrained(folder / "model"),
+            callbacks=callbacks,
+        )
 
-    yield step
+    with trl_steps(rank, ranks, port, trainer) as step:
+
+        def counted_step(_: Any) -> int:
+            counted[0] = 0
+            step()
+            return counted[0]
+
+        yield counted_step
 
 
 @contextmanager
@@ -310,12 +278,6 @@ def bare_updates(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     )
     yield bare_update("ddp", folder / "model", table)
     dist.destroy_process_group()
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def speed(team: Team) -> tuple[float, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,6 +14,7 @@ from verl_like.controller.worker_group import WorkerGroup
 from verl_like.disk import writing
 from verl_like.plan.job_choices import for_supervised_training
 from verl_like.runs.checkpoint import Checkpoints
+from verl_like.runs.folder import RunFolder
 from verl_like.runs.launch import LaunchedRun, Launcher
 from verl_like.runs.lock import FolderLock
 from verl_like.runs.restarts import with_restarts
@@ -21,7 +23,9 @@ from verl_like.runs.upload import uploaded
 from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.report import write_curves
+from verl_like.telemetry.trackers import Trackers
 from verl_like.training.build import build_workers
+from verl_like.training.loop import TrainingLoop
 from verl_like.training.objectives import AnswerObjective, PreferenceObjective, ScoreObjective
 from verl_like.training.placement_table import HYBRID, table_of
 from verl_like.training.reference import Reference, ReferenceCache
@@ -116,6 +120,22 @@ ROW_JOBS = {
 }
 
 
+@contextmanager
+def built(
+    kind: RowJob, config: Config, task: RowTask, folder: RunFolder, trackers: Trackers
+) -> Iterator[tuple[TrainingLoop, Objective]]:
+    """Start the workers of a job; yield its loop and its objective."""
+    with current(Launcher).launched(config, generates=False) as hosts:
+        roles = kind.roles(config)
+        config = replace(config, ref=replace(config.ref, path=config.dpo.ref_path))
+        workers = build_workers(hosts, config, roles=roles, actor_updates=task.steps)
+        for group in (workers, *hosts.others.values()):
+            group.wait_built(timeout_s=config.cluster.start_timeout_s)
+        objective = kind.objective(config, hosts, workers, roles)
+        ranks = hosts.where.world_size
+        yield row_loop(config, task, objective, workers, folder, ranks=ranks, trackers=trackers), objective
+
+
 def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
     """Train on given rows, write ``<run>/model`` and return the last step.
 
@@ -141,15 +161,11 @@ def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
         with trackers(config, folder.path, total_steps=steps) as tracker:
 
             def start(config: Config) -> int:
-                with current(RunLogs).kept(folder.logs), current(Launcher).launched(config, generates=False) as hosts:
-                    roles = kind.roles(config)
-                    config = replace(config, ref=replace(config.ref, path=config.dpo.ref_path))
-                    workers = build_workers(hosts, config, roles=roles, actor_updates=steps)
-                    for group in (workers, *hosts.others.values()):
-                        group.wait_built(timeout_s=config.cluster.start_timeout_s)
-                    objective = kind.objective(config, hosts, workers, roles)
-                    ranks = hosts.where.world_size
-                    step = row_loop(config, task, objective, workers, folder, ranks=ranks, trackers=tracker).run().step
+                with (
+                    current(RunLogs).kept(folder.logs),
+                    built(kind, config, task, folder, tracker) as (loop, objective),
+                ):
+                    step = loop.run().step
                     if step >= steps:
                         log.info("writing the model to %s", shown(folder.model))
                         with writing(folder.model, option="trainer.output_dir"):
