@@ -12,7 +12,7 @@ from typing import Any
 WHEELS = Path(__file__).parents[1] / ".peers" / "wheels"
 VERL_VERSIONS = ("0.4.0", "0.4.1", "0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1")
 VERL_TREE = "verl/trainer/config"
-OPENRLHF_PROGRAM = "openrlhf/cli/train_ppo_ray.py"
+OPENRLHF_PROGRAMS = {"train": "train_ppo_ray", "sft": "train_sft", "dpo": "train_dpo", "rm": "train_rm"}
 
 
 def wheel(name: str) -> Path:
@@ -43,10 +43,11 @@ def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
-def openrlhf_flags(version: str = "0.11.2") -> list[str]:
-    """Return every flag of OpenRLHF's PPO trainer, without dashes."""
+def openrlhf_flags(job: str = "train", version: str = "0.11.2") -> list[str]:
+    """Return every flag of OpenRLHF's program for a job (a key of ``OPENRLHF_PROGRAMS``), without dashes."""
+    program = f"openrlhf/cli/{OPENRLHF_PROGRAMS[job]}.py"
     with zipfile.ZipFile(wheel(f"openrlhf-{version}")) as package:
-        [name] = [name for name in package.namelist() if name.endswith(OPENRLHF_PROGRAM)]
+        [name] = [name for name in package.namelist() if name.endswith(program)]
         tree = ast.parse(package.read(name))
     found: list[str] = []
     for node in ast.walk(tree):

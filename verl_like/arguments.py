@@ -118,18 +118,18 @@ def _flag_hint(words: Sequence[str]) -> str:
 
 
 def _split_foreign(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return our words, and those after ``train --from``, which are options of another project."""
+    """Return our words, and those after ``--from``, which are options of another project."""
     words = [
         part for word in argv for part in (word.split("=", 1) if word.startswith(("--from=", "--out=")) else [word])
     ]
     if words[:1] == ["migrate"]:
         return _migrating(words), []
-    if words[:1] != ["train"] or "--from" not in words:
+    if not words or words[0] not in ("train", *ON_ROWS) or "--from" not in words:
         return words, []
     index = words.index("--from")
     own = ("--dry-run", "-h", "--help")
     ours = [*words[index : index + 2], *(word for word in words if word in own)]
-    return ["train", *ours], [word for word in (*words[1:index], *words[index + 2 :]) if word not in own]
+    return [words[0], *ours], [word for word in (*words[1:index], *words[index + 2 :]) if word not in own]
 
 
 def _migrating(words: Sequence[str]) -> list[str]:
@@ -195,13 +195,6 @@ def _recipe(command: argparse.ArgumentParser) -> None:
     command.add_argument("words", nargs="*", metavar="RECIPE.yaml | key=value", help="a recipe and Hydra overrides")
 
 
-def _sft(command: argparse.ArgumentParser) -> None:
-    _recipe(command)
-    command.add_argument(
-        "--dry-run", action="store_true", help="check everything that can be checked before workers start, and stop"
-    )
-
-
 def _project(name: str) -> str:
     """Check that commands of a project can be read."""
     try:
@@ -212,7 +205,10 @@ def _project(name: str) -> str:
 
 
 def _train(command: argparse.ArgumentParser) -> None:
-    _sft(command)
+    _recipe(command)
+    command.add_argument(
+        "--dry-run", action="store_true", help="check everything that can be checked before workers start, and stop"
+    )
     command.add_argument(
         "--from", dest="peer", type=_project, metavar="PROJECT", help=f"project whose settings follow: {_PROJECTS}"
     )
@@ -305,9 +301,9 @@ def _doctor(command: argparse.ArgumentParser) -> None:
 
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "train": _train,
-    "sft": _sft,
-    "dpo": _sft,
-    "rm": _sft,
+    "sft": _train,
+    "dpo": _train,
+    "rm": _train,
     "play": _play,
     "rescore": _rescore,
     "export": _export,

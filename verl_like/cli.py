@@ -323,16 +323,20 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     from verl_like.checks.hub_models import hub_problems
     from verl_like.checks.rules import problems
     from verl_like.config.compose import read
+    from verl_like.config.options import option_at
     from verl_like.config.problems import refuse, without_echoes
     from verl_like.config.reads import without_effect
     from verl_like.config.run_file import shown_command
     from verl_like.runs.start import start_problems
 
-    if arguments.command == "train" and arguments.peer:
+    is_foreign = arguments.command in ("train", *ON_ROWS) and bool(arguments.peer)
+    if is_foreign:
         from verl_like.checks.cluster import only_on_gpus
         from verl_like.config.foreign_command import read_command
 
-        composed, found = read_command(arguments.peer, arguments.words, only_on_gpus=only_on_gpus)
+        composed, found = read_command(
+            arguments.peer, arguments.words, job=arguments.command, only_on_gpus=only_on_gpus
+        )
     else:
         composed, found = read(*_recipe_and_overrides(arguments))
     if arguments.command == "play":
@@ -349,7 +353,8 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     held = [] if names_folder else start_problems(config, composed.yaml(), command=arguments.command)
     held = without_echoes(unread, held)
     refuse(found if is_dry else [*found, *held])
-    if ignored := list(without_effect(arguments.command, arguments.words)):
+    own = [word for word in arguments.words if not is_foreign or option_at(word.partition("=")[0]) is not None]
+    if ignored := list(without_effect(arguments.command, own)):
         sentence = "%s does not read %s, so these words of the command line have no effect"
         logging.getLogger(__name__).warning(sentence, arguments.command, ", ".join(ignored))
     return composed, held

@@ -11,19 +11,29 @@ from verl_like.config.readers import CommandSettings, OnlyOnGpus, TranslatedReci
 from verl_like.config.reading_limits import bounded
 from verl_like_migrate.migration import migrate, settings_of, translated
 from verl_like_migrate.modalities import reads_more
+from verl_like_migrate.programs import jobs
 from verl_like_migrate.settings import read_words
 from verl_like_migrate.translation import Translation
 
 
-def command(peer: str, words: Sequence[str]) -> CommandSettings:
+def command(peer: str, words: Sequence[str], *, job: str) -> CommandSettings:
     """Read the words of another project's command.
 
+    Args:
+        job: the command of verl_like that corresponds to it.
+
     Raises:
-        ValueError: the words are unreadable.
+        ValueError: the words are unreadable, or the project's commands for this job are not known.
     """
+    if job not in jobs(peer):
+        known = ", ".join(f"verl-like {each} --from {peer}" for each in jobs(peer))
+        raise ValueError(
+            f"found verl-like {job} --from {peer}, expected {known}. Write the settings in verl_like's own options "
+            f"(`verl-like {job} --help`)."
+        )
     with bounded("the command", remedy="Shorten references between values, nested brackets and long texts."):
         given = read_words(peer, words, folder=Path.cwd())
-        found = translated(peer, given)
+        found = translated(peer, given, job=job)
     summary = f"{found.summary()}. `verl-like migrate --from {peer} SCRIPT` shows each of them and writes a recipe."
     return CommandSettings(
         settings=settings_of(found),
@@ -56,6 +66,7 @@ def recipe(peer: str, path: Path, arguments: Sequence[str], *, only_on_gpus: Onl
     return TranslatedRecipe(
         text=found.recipe(),
         report=found.table(),
+        job=found.translation.job,
         num_problems=len(found.translation.problems),
         why_not_run=why_not_run if reads_more(found.translation) else "",
     )

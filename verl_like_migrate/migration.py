@@ -14,15 +14,8 @@ from verl_like.config.reading_limits import bounded
 from verl_like.config.render import laid_out, on_one_line
 from verl_like.masking import masked
 from verl_like_migrate.modalities import text_alone
-from verl_like_migrate.settings import (
-    PROGRAMS,
-    Given,
-    arguments_of,
-    other_program,
-    read_file,
-    read_words,
-    with_own_program,
-)
+from verl_like_migrate.programs import PROGRAMS, Run, other_program, run_of, with_own_program
+from verl_like_migrate.settings import Given, read_file, read_words
 from verl_like_migrate.shell import Script, read_script
 from verl_like_migrate.shell.budget import Budget
 from verl_like_migrate.tables import shown, table
@@ -111,9 +104,13 @@ def _effect(line: Line) -> str:
     return " ".join(part for part in (settings, f"({line.why})" if settings and line.why else line.why) if part)
 
 
-def translated(peer: str, given: Given) -> Translation:
-    """Translate the settings; a missing settings file counts as an unsupported setting."""
-    found = text_alone(translate(table(peer), given.values, removed=given.removed))
+def translated(peer: str, given: Given, *, job: str = "train") -> Translation:
+    """Translate the settings; a missing settings file counts as an unsupported setting.
+
+    Args:
+        job: the command of verl_like that corresponds to the other project's command.
+    """
+    found = text_alone(translate(table(peer, job), given.values, removed=given.removed))
     absent = [
         Line(
             key=word,
@@ -163,16 +160,16 @@ def _migrated(peer: str, path: Path, arguments: Sequence[str], environment: Mapp
             f"{path} starts no known program of {peer} ({', '.join(PROGRAMS[peer])}). Give the script that "
             f"does, or a YAML file of its settings." + "".join(f" Note on this script: {note}" for note in script.notes)
         )
-    (words, about), *others = [each for each in commands if each[0]] or commands
+    (run, about), *others = [each for each in commands if each[0].words] or commands
     notes = [*script.notes, *about]
     if others:
         notes.append(f"the script starts {len(others) + 1} runs; this is the first of them.")
-    given = read_words(peer, words, folder=path.parent)
-    return Migration(str(path), translated(peer, given), [*notes, *given.notes])
+    given = read_words(peer, run.words, folder=path.parent)
+    return Migration(str(path), translated(peer, given, job=run.job), [*notes, *given.notes])
 
 
 def refuse_other_program(peer: str, commands: Sequence[Sequence[str]]) -> None:
-    """Raise if a command starts a program of that project that does no reinforcement learning."""
+    """Raise if a command starts a program of that project for another task."""
     for command in commands:
         if (found := other_program(command, peer)) is not None:
             program, instead = found
@@ -198,13 +195,13 @@ def _readings(path: Path, arguments: Sequence[str], environment: Mapping[str, st
         yield read(environment=environment, passes_exits=True)
 
 
-def _started(script: Script, peer: str) -> list[tuple[list[str], list[str]]]:
-    """Return the words of each run that a script starts, with notes."""
+def _started(script: Script, peer: str) -> list[tuple[Run, list[str]]]:
+    """Return the runs that a script starts, each with notes."""
     ran = [command for command in (*script.commands, *script.inside) if other_program(command, peer) is None]
-    known = [(words, list[str]()) for command in ran if (words := arguments_of(command, peer)) is not None]
+    known = [(run, list[str]()) for command in ran if (run := run_of(command, peer)) is not None]
     own = [found for command in ran if (found := with_own_program(command, peer)) is not None]
     if known or not own:
         return known
-    words, program = max(own, key=lambda found: len(found[0]))  # other commands may prepare its inputs
+    run, program = max(own, key=lambda found: len(found[0].words))  # other commands may prepare its inputs
     note = f"{program} is not a program of {peer}: only its settings are read, as {peer}'s."
-    return [(words, [note])]
+    return [(run, [note])]

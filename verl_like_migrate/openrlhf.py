@@ -168,7 +168,12 @@ def train_files(values: PeerValues) -> Converted:
 
 
 def train_weights(values: PeerValues) -> Converted:
-    weights = [float(weight) for weight in str(values["data.prompt_probs"] or "").split(",") if weight.strip()]
+    return weights_of(values["data.prompt_probs"])
+
+
+def weights_of(probabilities: Any) -> Converted:
+    """Convert probabilities of files, separated by commas."""
+    weights = [float(weight) for weight in str(probabilities or "").split(",") if weight.strip()]
     note = "an epoch has as many prompts as there are rows; in OpenRLHF it ends when every file was read completely"
     return Converted({"data.train_weights": weights}, note)
 
@@ -184,13 +189,16 @@ def max_samples(values: PeerValues) -> Converted:
 
 
 def template(values: PeerValues) -> Converted:
-    """Convert a template in which ``{}`` stands for the prompt."""
+    """Convert a template in which ``{}`` stands for the prompt; OpenRLHF ignores one without it."""
     text = values["data.input_template"]
     if isinstance(text, list):
         raise ValueError("it has several words; quote it as one")
     if text and values["data.apply_chat_template"]:
         return Converted(note="ignored with data.apply_chat_template, as in OpenRLHF")
-    return Converted({"data.format_prompt": str(text).replace("{}", "{{ content }}")} if text else {})
+    if text and "{}" not in str(text):
+        return Converted(note="ignored without {}, as in OpenRLHF")
+    end = "\n" * str(text).endswith("\n")  # Jinja removes a newline at the end
+    return Converted({"data.format_prompt": str(text).replace("{}", "{{ content }}") + end} if text else {})
 
 
 def reward_function(values: PeerValues) -> Converted:

@@ -18,10 +18,10 @@ class OtherProjects:
 
     projects = PEERS
 
-    def command(self, project: str, words: Sequence[str]) -> CommandSettings:
+    def command(self, project: str, words: Sequence[str], *, job: str) -> CommandSettings:
         from verl_like_migrate.command import command
 
-        return command(project, words)
+        return command(project, words, job=job)
 
     def recipe(
         self, project: str, path: Path, arguments: Sequence[str], *, only_on_gpus: OnlyOnGpus

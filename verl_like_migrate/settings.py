@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,44 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from verl_like.config.files import load_file
 from verl_like.config.options import option_at
 from verl_like.config.yaml_text import load
-from verl_like_migrate.tables import table
 
-# Project -> names of its training programs: the last part of a module (verl.trainer.main_ppo, and those of recipes and
-# forks) or of a file.
-PROGRAMS = {
-    "verl": ("main_ppo", "main_dapo"),
-    "easyr1": ("verl.trainer.main",),
-    "openrlhf": ("train_ppo_ray", "train_ppo"),
-}
-_SUPERVISED = "use `verl-like sft RECIPE.yaml`, which trains on data.prompt_key and data.answer_key."
-_GENERATION = "use `verl-like generate RECIPE.yaml data.val_files=FILE`, which writes responses to the rows of a file."
-_PREFERENCES = (
-    "verl_like does not train on preferences; reward.model.path reads a reward model that was trained elsewhere."
-)
-# Project -> its programs other than reinforcement learning, each with its replacement in verl_like.
-OTHER_PROGRAMS: dict[str, dict[str, str]] = {
-    "verl": {
-        "fsdp_sft_trainer": _SUPERVISED,
-        "sft_trainer": _SUPERVISED,
-        "sft_trainer_ray": _SUPERVISED,
-        "main_generation": _GENERATION,
-        "main_generation_server": _GENERATION,
-        "main_eval": "use `verl-like rescore RUN`, which scores saved responses again.",
-        "model_merger": "use `verl-like export RUN`, which writes the policy as a Hugging Face folder.",
-    },
-    "easyr1": {"model_merger": "use `verl-like export RUN`, which writes the policy as a Hugging Face folder."},
-    "openrlhf": {
-        "train_sft": _SUPERVISED,
-        "batch_inference": _GENERATION,
-        "train_rm": _PREFERENCES,
-        "train_prm": _PREFERENCES,
-        "train_dpo": _PREFERENCES,
-        "train_kto": _PREFERENCES,
-    },
-}
-STARTER = re.compile(r"python|pypy|torchrun|deepspeed|accelerate|uv$|poetry$|-m$|--module$")
-FEWEST_SETTINGS = 3  # of a program with an unknown name
-ONLY_MENTION = ("echo", "printf", "pkill", "pgrep", "killall", "grep", "egrep", "ps")  # these only mention a program
 TABLED = ("ppo_trainer", "dapo_trainer")  # verl's own configurations, whose values are in its table
 
 
@@ -74,54 +36,6 @@ class Given:
     removed: frozenset[str] = frozenset()
     absent: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-
-def arguments_of(command: Sequence[str], peer: str) -> list[str] | None:
-    """Return the words after the program if a command starts one of that project, else None."""
-    started = _started(command, PROGRAMS[peer])
-    return None if started is None else list(command[started[0] + 1 :])
-
-
-def other_program(command: Sequence[str], peer: str) -> tuple[str, str] | None:
-    """Return the program of that project that a command starts for another task, and its replacement in verl_like."""
-    started = _started(command, OTHER_PROGRAMS[peer])
-    return None if started is None else (started[1], OTHER_PROGRAMS[peer][started[1]])
-
-
-def _started(command: Sequence[str], programs: Iterable[str]) -> tuple[int, str] | None:
-    """Return the index of the word that names one of the programs, and which one the command starts."""
-    if not command or Path(command[0]).name in ONLY_MENTION:
-        return None
-    for index, word in enumerate(command):
-        name = word.removesuffix(".py").replace("/", ".")
-        for program in programs:
-            if name == program or name.endswith(f".{program}"):
-                is_started = index == 0 or any(STARTER.match(Path(before).name) for before in command[:index])
-                return (index, program) if is_started else None
-    return None
-
-
-def with_own_program(command: Sequence[str], peer: str) -> tuple[list[str], str] | None:
-    """Return the words after a user's program that takes that project's settings, and the program.
-
-    Return None if the command starts no such program.
-    """
-    start = next((index for index, word in enumerate(command) if STARTER.match(Path(word).name)), len(command))
-    program = next((index for index in range(start + 1, len(command)) if not command[index].startswith("-")), start)
-    words = list(command[program + 1 :])
-    if sum(_names_setting(word, peer) for word in words) < FEWEST_SETTINGS:
-        return None
-    return words, " ".join(command[start : program + 1])
-
-
-def _names_setting(word: str, peer: str) -> bool:
-    if peer == "openrlhf":
-        key = word.removeprefix("--").partition("=")[0].replace("-", "_") if word.startswith("--") else ""
-    else:
-        key = word.lstrip("+~").partition("=")[0]
-        key = key if "." in key else ""
-    known = table(peer)
-    return bool(key) and known.entry(known.called(key)[0]) is not None
 
 
 def read_words(peer: str, words: Sequence[str], *, folder: Path) -> Given:

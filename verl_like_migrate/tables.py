@@ -13,7 +13,7 @@ import yaml
 
 KEYS = Path(__file__).with_name("keys")
 KINDS = ("renamed", "converted", "without_effect", "unsupported")
-NEUTRAL: tuple[Any, ...] = (None, False, 0, "", [], {})  # values that request nothing
+NEUTRAL: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {})  # values that request nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,20 +41,27 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Another project's keys.
+    """The keys of another project's command.
 
     Args:
+        job: the command of verl_like that corresponds to it.
         defaults: key -> default of the other project.
         values: option or pattern of options -> the other project's names of values.
         aliases: older name of a key -> its current keys.
     """
 
     peer: str
+    job: str
     defaults: Mapping[str, Any]
     values: Mapping[str, Mapping[Any, Any]]
     exact: Mapping[str, Entry]
     patterns: tuple[Entry, ...]
     aliases: Mapping[str, tuple[str, ...]]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the table's file: that of the project, except for commands other than ``train``."""
+        return _name(self.peer, self.job)
 
     @property
     def heads(self) -> frozenset[str]:
@@ -93,23 +100,49 @@ def _named(names: Mapping[Any, Any], value: Any) -> Any:
 
 
 @functools.cache
-def table(peer: str) -> Table:
-    """Read ``keys/PEER.yaml``; ``<name>`` in a key stands for each pair of sections under ``sections``."""
-    read = yaml.safe_load((KEYS / f"{peer}.yaml").read_text())
+def table(peer: str, job: str = "train") -> Table:
+    """Read the table of a project's command; ``<name>`` in a key stands for each pair of sections under ``sections``.
+
+    Args:
+        job: the command of verl_like that corresponds to it.
+    """
+    read = _read(_name(peer, job))
     sections = read.get("sections", {})
     entries = list(_entries(read, sections))
     exact = {entry.pattern: entry for entry in entries if entry.is_exact}
     assert len(exact) == sum(entry.is_exact for entry in entries), (
-        f"{peer}.yaml has keys twice: {sorted(_twice(entry.pattern for entry in entries))}"
+        f"{_name(peer, job)}.yaml has keys twice: {sorted(_twice(entry.pattern for entry in entries))}"
     )
     return Table(
         peer=peer,
+        job=job,
         defaults=read.get("defaults", {}),
         values=read.get("values", {}),
         exact=exact,
         patterns=tuple(entry for entry in entries if not entry.is_exact),
         aliases={old: (new,) if isinstance(new, str) else tuple(new) for old, new in read.get("aliases", {}).items()},
     )
+
+
+def _name(peer: str, job: str) -> str:
+    return peer if job == "train" else f"{peer}_{job}"
+
+
+def _read(name: str) -> dict[str, Any]:
+    """Read ``keys/NAME.yaml`` and the file that its ``base`` names, whose defaults it may replace."""
+    own: dict[str, Any] = yaml.safe_load((KEYS / f"{name}.yaml").read_text())
+    base = own.pop("base", None)
+    if base is None:
+        return own
+    joined = _read(base)
+    for section, entries in own.items():
+        if isinstance(entries, list):
+            joined[section] = [*joined.get(section, []), *entries]
+        else:
+            twice = set(joined.get(section, {})).intersection(entries) if section != "defaults" else set()
+            assert not twice, f"{name}.yaml has {sorted(twice)} again, which are in {base}.yaml"
+            joined[section] = {**joined.get(section, {}), **entries}
+    return joined
 
 
 def _entries(read: Mapping[str, Any], sections: Mapping[str, Mapping[str, str]]) -> Iterator[Entry]:
@@ -155,4 +188,6 @@ def shown(value: Any) -> str:
     """Format a value as it is written on a command line."""
     if isinstance(value, list):
         return f"[{','.join(map(shown, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {shown(each)}' for key, each in value.items())}}}"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,17 +13,22 @@ from omegaconf.errors import OmegaConfBaseException
 
 from verl_like.config.interpolations import refuse_swollen
 from verl_like.config.options import option_at, value_of
+from verl_like.config.reads import reads
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.masking import masked
-from verl_like_migrate import easyr1, openrlhf, verl
+from verl_like_migrate import easyr1, openrlhf, openrlhf_rows, verl
 from verl_like_migrate.converters import Converter
 from verl_like_migrate.tables import Table, shown, similarity
 
+# By the table's name.
 CONVERTERS: dict[str, dict[str, Converter]] = {
     "verl": verl.CONVERTERS,
     "easyr1": easyr1.CONVERTERS,
     "openrlhf": openrlhf.CONVERTERS,
+    "openrlhf_sft": openrlhf_rows.CONVERTERS,
+    "openrlhf_dpo": openrlhf_rows.CONVERTERS,
+    "openrlhf_rm": openrlhf_rows.CONVERTERS,
 }
 
 
@@ -54,11 +59,13 @@ class Translation:
     """All of a command's settings.
 
     Args:
+        job: the command of verl_like that they belong to.
         defaults: option -> the other project's default, if the command sets none and the default in verl_like differs.
         settings: option -> value that the command itself sets.
     """
 
     peer: str
+    job: str
     lines: list[Line]
     defaults: dict[str, Any]
     settings: dict[str, Any]
@@ -120,9 +127,10 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
         for name, value in sources["defaults"].values.items()
         if name not in settings and value != value_of(Config(), name)
     }
-    unused = _unused({**defaults_used, **settings})
+    unused = _unused({**defaults_used, **settings}, table.job)
     return Translation(
         peer=table.peer,
+        job=table.job,
         lines=[_as_used(line, unused) for key, line in lines.items() if key in own],
         defaults={name: value for name, value in defaults_used.items() if name not in unused},
         settings={name: value for name, value in settings.items() if name not in unused},
@@ -179,7 +187,7 @@ def _converted(
     for name, keys in by_converter.items():
         read = _Read(peer_values)
         try:
-            made = CONVERTERS[table.peer][name](read)
+            made = CONVERTERS[table.name][name](read)
         except UNREADABLE as error:
             reason = error if isinstance(error, TypeError | ValueError) else f"{type(error).__name__} {error}"
             empty = [key for key in read.keys_read if key in own and peer_values.get(key) in ("", None)]
@@ -205,7 +213,7 @@ def _shares(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, dict[
     return found
 
 
-def _unused(settings: Mapping[str, Any]) -> dict[str, str]:
+def _unused(settings: Mapping[str, Any], job: str) -> dict[str, str]:
     """Return the options that the run does not use, each with the reason."""
     has_critic = settings.get("algorithm.adv_estimator") in CRITIC_ESTIMATORS
     has_adapters, has_own_ref = bool(settings.get("model.lora.rank")), bool(settings.get("ref.path"))
@@ -220,7 +228,8 @@ def _unused(settings: Mapping[str, Any]) -> dict[str, str]:
         if name.endswith(".cpu_offload") and value
     }
     unused = {name: why for name in settings for head, why in reasons.items() if why and name.startswith(head)}
-    return unused | {name: why for name, why in offloaded.items() if name in settings}
+    unread = {name: f"`verl-like {job}` does not read it" for name in settings if not reads(job, name)}
+    return unread | unused | {name: why for name, why in offloaded.items() if name in settings}
 
 
 def _as_used(line: Line, unused: Mapping[str, str]) -> Line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks._easyr1_keys import EASYR1_KEYS
-from benchmarks._peer_trees import VERL_VERSIONS, WHEELS, openrlhf_flags, verl_tree
+from benchmarks._peer_trees import OPENRLHF_PROGRAMS, VERL_VERSIONS, WHEELS, openrlhf_flags, verl_tree
 from verl_like_migrate.tables import table
 from verl_like_migrate.translation import translate
 
@@ -29,9 +29,10 @@ def test_verls_own_defaults_ask_for_nothing_that_is_not_here(version: str) -> No
 
 
 @needs_wheels
-def test_every_flag_of_openrlhf_is_in_a_class() -> None:
-    known, flags = table("openrlhf"), openrlhf_flags()
-    assert len(flags) > 100
+@pytest.mark.parametrize("job", OPENRLHF_PROGRAMS)
+def test_every_flag_of_openrlhf_is_in_a_class(job: str) -> None:
+    known, flags = table("openrlhf", job), openrlhf_flags(job)
+    assert len(flags) > (100 if job == "train" else 70)
     assert [flag for flag in flags if known.entry(flag) is None] == []
 
 

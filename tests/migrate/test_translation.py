@@ -17,7 +17,8 @@ from verl_like.config.foreign_command import read_command, write_recipe
 from verl_like.config.options import option_at
 from verl_like_migrate.migration import Migration, migrate, translated
 from verl_like_migrate.peers import PEERS
-from verl_like_migrate.settings import arguments_of, read_words
+from verl_like_migrate.programs import run_of
+from verl_like_migrate.settings import read_words
 from verl_like_migrate.tables import KINDS, table
 from verl_like_migrate.translation import CONVERTERS, CRITIC_ESTIMATORS, Translation, translate
 
@@ -605,17 +606,22 @@ def test_easyr1_reads_its_file_and_then_the_command(tmp_path: Path) -> None:
     assert problem.startswith("config=other.yaml: this file is neither in the working folder")
 
 
+def words_of(command: list[str], peer: str) -> list[str] | None:
+    run = run_of(command, peer)
+    return None if run is None else run.words
+
+
 def test_a_command_is_known_by_its_program() -> None:
-    assert arguments_of(["python3", "-u", "-m", "verl.trainer.main_ppo", "a=1"], "verl") == ["a=1"]
-    assert arguments_of(["python", "recipe/dapo/main_dapo.py", "a=1"], "verl") == ["a=1"]
-    assert arguments_of(
+    assert words_of(["python3", "-u", "-m", "verl.trainer.main_ppo", "a=1"], "verl") == ["a=1"]
+    assert words_of(["python", "recipe/dapo/main_dapo.py", "a=1"], "verl") == ["a=1"]
+    assert words_of(
         ["ray", "job", "submit", "--", "python3", "-m", "openrlhf.cli.train_ppo_ray", "--x"], "openrlhf"
     ) == ["--x"]
-    assert arguments_of(["python3", "-m", "fork.recipe.dapo.src.main_dapo", "a=1"], "verl") == ["a=1"]
-    assert arguments_of(["python3", "-m", "verl.trainer.main_ppo"], "easyr1") is None
-    assert arguments_of(["deepspeed", "--module", "openrlhf.cli.train_ppo", "--x"], "openrlhf") == ["--x"]
-    assert arguments_of(["./main_ppo.py", "a=1"], "verl") == ["a=1"]
-    assert arguments_of(["python3", "-m", "verl.trainer.main", "a=1"], "easyr1") == ["a=1"]
+    assert words_of(["python3", "-m", "fork.recipe.dapo.src.main_dapo", "a=1"], "verl") == ["a=1"]
+    assert words_of(["python3", "-m", "verl.trainer.main_ppo"], "easyr1") is None
+    assert words_of(["deepspeed", "--module", "openrlhf.cli.train_ppo", "--x"], "openrlhf") == ["--x"]
+    assert words_of(["./main_ppo.py", "a=1"], "verl") == ["a=1"]
+    assert words_of(["python3", "-m", "verl.trainer.main", "a=1"], "easyr1") == ["a=1"]
 
 
 @pytest.mark.parametrize(
@@ -630,7 +636,7 @@ def test_a_command_is_known_by_its_program() -> None:
     ],
 )
 def test_a_command_that_only_speaks_of_the_program_is_another(command: list[str]) -> None:
-    assert arguments_of(command, "verl") is None
+    assert words_of(command, "verl") is None
 
 
 def test_the_run_is_the_command_that_says_something(tmp_path: Path) -> None:
@@ -868,13 +874,10 @@ def test_an_empty_value_on_the_command_line_is_refused() -> None:
          "verl's main_generation, .*`verl-like generate"),
         ("verl", "python3 -m verl.trainer.main_eval data.path=a", "verl's main_eval, .*`verl-like rescore"),
         ("verl", "python -m verl.model_merger merge --backend fsdp", "verl's model_merger, .*`verl-like export"),
-        ("openrlhf", "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --dataset a", "`verl-like sft"),
-        ("openrlhf", "deepspeed --module openrlhf.cli.train_dpo --max_len 2048", "does not train on preferences"),
+        ("openrlhf", "deepspeed --module openrlhf.cli.train_kto --max_len 2048", "train_kto, .*`verl-like dpo"),
     ],
 )  # fmt: skip
-def test_a_program_that_does_no_reinforcement_learning_is_named(
-    peer: str, line: str, reported: str, tmp_path: Path
-) -> None:
+def test_a_program_for_another_task_is_named(peer: str, line: str, reported: str, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(line)
     with pytest.raises(ValueError, match=reported):
         migrate(peer, tmp_path / "run.sh", [], environment={})

@@ -1,4 +1,4 @@
-"""Compose the configuration of another project's command (``train --from``); write a recipe of one (``migrate``)."""
+"""Compose the configuration of another project's command (``--from``); write a recipe of one (``migrate``)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ log = logging.getLogger(__name__)
 
 
 def read_command(
-    project: str, words: Sequence[str], *, only_on_gpus: OnlyOnGpus = lambda config: frozenset()
+    project: str, words: Sequence[str], *, job: str = "train", only_on_gpus: OnlyOnGpus = lambda config: frozenset()
 ) -> tuple[Composed, list[str]]:
     """Compose the configuration that a command of ``project`` describes; return it and its problems.
 
     Args:
+        job: the command of verl_like that is to run it.
         only_on_gpus: returns the options that need a GPU if this machine has none, else an empty set. Options of
             this set that come from the other project's settings are dropped with a log message, because its scripts
             are written for GPUs.
@@ -26,7 +27,7 @@ def read_command(
     Raises:
         ValueError: the words are unreadable, or the project has no reader.
     """
-    found = reader_of(project).command(project, words)
+    found = reader_of(project).command(project, words, job=job)
     for note in found.notes:
         log.info(note)
     composed, problems = read(None, [], settings=found.settings)
@@ -65,7 +66,7 @@ def write_recipe(
         raise ValueError(f"{out} exists with other content. Choose another file with --out.")
     with writing(out, option="--out"):
         out.write_text(found.text)
-    run = f"It cannot be run: {found.why_not_run}" if found.why_not_run else f"Run:    verl-like train {out}"
+    run = f"It cannot be run: {found.why_not_run}" if found.why_not_run else f"Run:    verl-like {found.job} {out}"
     missing = found.num_problems
     end = f"\n{missing} settings have no equivalent here: see the recipe's first lines." if missing else ""
     return f"{found.report}\nRecipe: {out}\n{run}{end}", int(missing > 0)

@@ -48,12 +48,14 @@ class TranslatedRecipe:
     Args:
         text: the recipe.
         report: the translation of each setting, as Markdown.
+        job: the command that runs the recipe, such as ``train``.
         num_problems: number of settings without an equivalent here.
         why_not_run: the end of "It cannot be run: "; empty if the recipe can be run.
     """
 
     text: str
     report: str
+    job: str
     num_problems: int
     why_not_run: str
 
@@ -65,11 +67,14 @@ class Reader(Protocol):
     def projects(self) -> tuple[str, ...]:
         """Names that ``--from`` accepts."""
 
-    def command(self, project: str, words: Sequence[str]) -> CommandSettings:
+    def command(self, project: str, words: Sequence[str], *, job: str) -> CommandSettings:
         """Read the words of a command.
 
+        Args:
+            job: the command of verl_like that is to run them, such as ``train``.
+
         Raises:
-            ValueError: the words are unreadable.
+            ValueError: the words are unreadable, or the project has no such command.
         """
 
     def recipe(
