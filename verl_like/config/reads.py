@@ -108,10 +108,11 @@ _ON_ROWS = (
     "trainer.max_restarts",
     "cluster",
 )
+_REF = ("ref.max_tokens_per_micro_batch", "ref.sequence_parallel_size", "ref.fsdp")  # of the model dpo.ref_path
 # Command -> sections and options that it reads; a command that is missing here reads all.
 READ: dict[str, tuple[str, ...]] = {
     "sft": (*_ON_ROWS, "sft"),
-    "dpo": (*(name for name in _ON_ROWS if name != "data.answer_key"), "dpo", "trainer.reference_cache"),
+    "dpo": (*(name for name in _ON_ROWS if name != "data.answer_key"), "dpo", *_REF, "trainer.reference_cache"),
     "rm": (*(name for name in _ON_ROWS if name != "data.answer_key"), "rm"),
     "eval": _EVAL,
     "generate": _EVAL,
