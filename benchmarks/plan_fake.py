@@ -34,6 +34,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks import plan_table
 from verl_like.algorithms.actor_loss import ActorLoss
+from verl_like.algorithms.preference_loss import DpoLoss
+from verl_like.algorithms.types import MicroBatchLoss
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp import engine, learner, sharding
 from verl_like.backends.fsdp.micro_batches import AllRanks, MicroBatchPlan
@@ -45,20 +47,24 @@ from verl_like.plan.counter import COUNTED, fuse_layers, register_counted_attent
 from verl_like.plan.devices import GIB, named
 from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
 from verl_like.plan.stages import Location
-from verl_like.protocol import DataProto, Ragged
+from verl_like.plan.step import planned_config
+from verl_like.protocol import PAIR, DataProto, Ragged
 
 DEVICE, GPUS_PER_NODE = "H200", 8
-PROMPT_TOKENS, RESPONSE_TOKENS, SAMPLES = 512, 1024, 8
+PROMPT_TOKENS, RESPONSE_TOKENS = 512, 1024
+# Command -> the groups of a pass, and the responses of a group.
+GROUPS = {"train": (1, 8), "dpo": (4, 2)}
 MODELS, RANKS = ("0.5B", "1.5B", "7B", "32B"), (1, 8, 64)
 CASE_TIMEOUT_S = 900
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """A model on ``ranks`` ranks; ``passes`` of an update are tracked."""
+    """A model on ``ranks`` ranks; ``passes`` of an update of the command ``job`` are tracked."""
 
     model: str
     ranks: int
+    job: str = "train"
     recomputed: bool = False
     lora_rank: int = 0
     sequence_parallel_size: int = 1
@@ -68,6 +74,7 @@ class Case:
     def __str__(self) -> str:
         parts = [
             f"{self.model} on {self.ranks}",
+            self.job * (self.job != "train"),
             "recomputed" * self.recomputed,
             "LoRA" * bool(self.lora_rank),
             f"Ulysses {self.sequence_parallel_size}" * (self.sequence_parallel_size > 1),
@@ -86,42 +93,48 @@ def cases() -> Iterator[Case]:
         yield Case(model=model, ranks=8, lora_rank=32, recomputed=True)
         yield Case(model=model, ranks=8, sequence_parallel_size=2)
         yield Case(model=model, ranks=8, kernels="torch")
+        yield Case(model=model, ranks=8, job="dpo")
 
 
 def configuration(case: Case, folder: Path) -> Config:
-    """Configure an update of ``case.passes`` passes, each of one group of responses."""
+    """Configure an update of ``case.passes`` passes."""
+    groups, samples = GROUPS[case.job]
     config = plan_table.configuration(folder, engine_ranks=1, lora_rank=case.lora_rank)
     config.data.max_prompt_length, config.data.max_response_length = PROMPT_TOKENS, RESPONSE_TOKENS
-    config.data.train_batch_size = config.actor.mini_batch_size = case.ranks * case.passes
-    config.actor.max_tokens_per_micro_batch = str(tokens_of_group())
+    config.data.train_batch_size = config.actor.mini_batch_size = case.ranks * case.passes * groups
+    config.actor.max_tokens_per_micro_batch = str(groups * (PROMPT_TOKENS + samples * RESPONSE_TOKENS))
     config.actor.sequence_parallel_size = case.sequence_parallel_size
     config.model.gradient_checkpointing = str(case.recomputed).lower()
     config.model.kernels, config.actor.compile_layers = case.kernels, "false"
-    return config
-
-
-def tokens_of_group() -> int:
-    return PROMPT_TOKENS + SAMPLES * RESPONSE_TOKENS
+    return planned_config(config, case.job)
 
 
 def planned(config: Config, case: Case) -> RunPlan:
     place = Location(device=named(DEVICE), ranks=case.ranks, ranks_per_node=min(case.ranks, GPUS_PER_NODE))
-    return plan_of(config, shapes_of(config), place)
+    return plan_of(config, shapes_of(config, job=case.job), place, job=case.job)
 
 
 def rows_of_rank(case: Case) -> DataProto:
     """Return the rows of ``case.passes`` passes, those of all ranks that share them."""
-    count = SAMPLES * case.passes * case.sequence_parallel_size
+    groups, samples = GROUPS[case.job]
+    count = groups * samples * case.passes * case.sequence_parallel_size
     lengths = np.full(count, RESPONSE_TOKENS)
     values = np.zeros(count * RESPONSE_TOKENS, np.float32)
     columns: dict[str, Any] = {
-        "prompt_ids": Ragged.from_rows([[row // SAMPLES] * PROMPT_TOKENS for row in range(count)], "int32"),
+        "prompt_ids": Ragged.from_rows([[row // samples] * PROMPT_TOKENS for row in range(count)], "int32"),
         "response_ids": Ragged.from_lengths(values.astype(np.int32), lengths),
         "response_mask": Ragged.from_lengths(np.ones(len(values), bool), lengths),
         "advantages": Ragged.from_lengths(values + 1, lengths),
         "old_log_probs": Ragged.from_lengths(values, lengths),
     }
+    if case.job == "dpo":
+        of_rows = np.arange(count)
+        columns |= {PAIR: of_rows // 2, "is_chosen": of_rows % 2 == 0, "ref_log_prob": np.zeros(count, np.float32)}
     return DataProto(columns)
+
+
+def loss_of(config: Config, case: Case) -> MicroBatchLoss:
+    return DpoLoss(config.dpo, chosen_tokens=1.0) if case.job == "dpo" else ActorLoss(config.actor)
 
 
 @contextmanager
@@ -183,7 +196,7 @@ def tracked(config: Config, case: Case) -> dict[str, float]:
         if case.kernels != "torch":
             fuse_layers(policy.module)
         trained = policy.learner(config.actor.optim, total_updates=2, max_response_tokens=RESPONSE_TOKENS)
-        loss = ActorLoss(config.actor)
+        loss = loss_of(config, case)
         trained.update(rows_of_rank(case), loss)  # makes the moments
         tracker = FSDPMemTracker(policy.module, trained.optimizer)
         tracker.track_external(trained.optimizer)

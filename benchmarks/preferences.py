@@ -49,7 +49,7 @@ def write_rows(folder: Path) -> None:
 def own(rank: int, folder: Path, job: str) -> Iterator[Job]:
     """Yield a job that takes a step of ours; returns the number of units."""
     from verl_like.config.compose import compose
-    from verl_like.plan.job_choices import for_supervised_training
+    from verl_like.plan.job_choices import for_given_rows
     from verl_like.runs.folder import RunFolder
     from verl_like.telemetry.loggers import trackers
     from verl_like.training.row_jobs import ROW_JOBS, built
@@ -77,7 +77,7 @@ def own(rank: int, folder: Path, job: str) -> Iterator[Job]:
         ],
     ).config
     kind = ROW_JOBS[job]
-    task, config, run_folder = kind.task_of(config), for_supervised_training(config), RunFolder(config)
+    task, config, run_folder = kind.task_of(config), for_given_rows(config, job), RunFolder(config)
     run_folder.path.mkdir(parents=True)
     with (
         trackers(config, run_folder.path, total_steps=task.steps) as tracker,

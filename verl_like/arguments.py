@@ -58,7 +58,10 @@ EXAMPLES = {
     "replay": ("outputs/arithmetic/grpo-seed1 --step 160",),
     "scale": ("outputs/arithmetic/grpo-seed1 rollout=2",),
     "migrate": ("--from verl run.sh", "--from openrlhf --out mine.yaml run.sh 8 /data"),
-    "plan": ("recipes/gsm8k/grpo.yaml --device H100 cluster.workers_per_node=8",),
+    "plan": (
+        "recipes/gsm8k/grpo.yaml --device H100 cluster.workers_per_node=8",
+        "dpo recipes/preferences/dpo.yaml --device H100",
+    ),
     "config": (
         "recipes/arithmetic/grpo.yaml --docs",
         "--docs rollout",
@@ -226,7 +229,8 @@ def _play(command: argparse.ArgumentParser) -> None:
 
 
 def _plan(command: argparse.ArgumentParser) -> None:
-    _recipe(command)
+    what = f"the command that is planned ({', '.join(ON_ROWS)}; default train), a recipe and Hydra overrides"
+    command.add_argument("words", nargs="*", metavar="COMMAND | RECIPE.yaml | key=value", help=what)
     command.add_argument("--device", default="", help="plan for H100, H200, A100, L40S or 4090 instead of this machine")
     command.add_argument("--response-tokens", type=float, help="mean response length; default is half of the maximum")
 

@@ -306,9 +306,10 @@ def _plan(arguments: argparse.Namespace) -> int:
     with importing():
         from verl_like.plan.command import plan_text
 
+    job = arguments.words.pop(0) if arguments.words[:1] and arguments.words[0] in ("train", *ON_ROWS) else "train"
     composed, found = read(*_recipe_and_overrides(arguments))
     refuse(found)
-    text, fits = plan_text(composed.config, device=arguments.device, response_tokens=arguments.response_tokens)
+    text, fits = plan_text(composed.config, job=job, device=arguments.device, response_tokens=arguments.response_tokens)
     print(text)
     return int(not fits)
 

@@ -105,14 +105,14 @@ def test_other_jobs_take_the_choices_that_concern_them(config: Config, monkeypat
     assert (generating.rollout.memory_share, generating.rollout.num_seqs) == (0.76, 256)
     # A critic and a reference, which supervised training does not have, would leave less memory.
     config.algorithm.adv_estimator, config.actor.kl_loss_coef = "gae", 0.1
-    learning = job_choices.for_supervised_training(config)
+    learning = job_choices.for_given_rows(config, "sft")
     assert int(learning.model.gradient_checkpointing) < 28, "not all layers"
     assert int(planned(config).config.model.gradient_checkpointing) > int(learning.model.gradient_checkpointing)
     assert learning.actor.logits_mib == 2048
     kept = replace(learning, model=config.model, actor=replace(config.actor, log_prob_chunk_mib="auto"))
     assert kept == config, "other options are as they were"
     config.model.gradient_checkpointing = "true"
-    assert job_choices.for_supervised_training(config).model.gradient_checkpointing == "true"
+    assert job_choices.for_given_rows(config, "sft").model.gradient_checkpointing == "true"
     monkeypatch.setattr(job_choices, "location_of", lambda config, is_timed: None)
-    assert job_choices.for_supervised_training(config) is config
+    assert job_choices.for_given_rows(config, "sft") is config
     assert job_choices.for_generation(config) is config

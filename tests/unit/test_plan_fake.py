@@ -16,6 +16,7 @@ MOST_ERROR = 0.1
         Case(model="0.5B", ranks=8),
         Case(model="1.5B", ranks=8, lora_rank=32, recomputed=True),
         Case(model="0.5B", ranks=64, sequence_parallel_size=2, kernels="torch"),
+        Case(model="0.5B", ranks=8, job="dpo"),
     ],
     ids=str,
 )
@@ -32,5 +33,6 @@ def test_the_benchmark_covers_models_ranks_recomputation_adapters_and_shared_seq
         for ranks in (1, 8, 64)
         for recomputed in (False, True)
     }
+    assert any(case.job == "dpo" for case in found)
     assert any(case.lora_rank for case in found) and any(case.sequence_parallel_size == 2 for case in found)
     assert len({str(case) for case in found}) == len(found)

@@ -11,6 +11,7 @@ from verl_like.config.schema import ActorConfig, Config, CriticConfig
 from verl_like.plan.run_plan import RunPlan, plan_of
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Location
+from verl_like.plan.step import TRAIN
 
 MIN_UTILIZATION, UTILIZATION_STEP = 0.2, 0.1
 
@@ -42,16 +43,16 @@ class Advice:
     plan: RunPlan
 
 
-def advice(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Advice:
+def advice(config: Config, shapes: Mapping[str, ModelShape], location: Location, *, job: str = TRAIN) -> Advice:
     """Return changes until the plan fits: each is the cheapest one that reduces the fullest stage."""
     config = deepcopy(config)
     found: dict[str, Change] = {}
-    plan = plan_of(config, shapes, location)
+    plan = plan_of(config, shapes, location, job=job)
     while plan.peak_bytes > plan.usable_bytes:
         for way in WAYS:
             other = deepcopy(config)
             override = way(other, location)
-            after = plan_of(other, shapes, location) if override is not None else plan
+            after = plan_of(other, shapes, location, job=job) if override is not None else plan
             before, now = plan.peak_bytes, after.bytes_in(plan.fullest)
             keeps_cache = after.cache_tokens >= min(plan.cache_tokens, plan.longest_row)
             if override is not None and now < 0.995 * before and keeps_cache:

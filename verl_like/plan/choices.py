@@ -21,6 +21,7 @@ from verl_like.plan.devices import GIB
 from verl_like.plan.seconds import stage_seconds
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import GPU_FIXED_BYTES, Location, engine_of, resident_with_engines, stage_parts
+from verl_like.plan.step import TRAIN, step_of
 
 # Of an accelerator's memory that updates may fill. Activations are estimates to a tenth, and an update that needs a
 # little more memory than there is costs a run.
@@ -34,13 +35,13 @@ UPDATES = ("update_actor", "update_critic")
 TOKENS = (GPU_TOKENS, 14_336, 12_288, 10_240, 9_216, 8_192)
 
 
-def with_choices(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Config:
+def with_choices(config: Config, shapes: Mapping[str, ModelShape], location: Location, *, job: str = TRAIN) -> Config:
     """Return the configuration with a value in place of each ``auto`` above, or as it is without a GPU."""
     if not location.is_gpu:
         return config
-    for choose in (_utilization, _sequences, _logits, _tokens):
-        config = choose(config, shapes, location)
-    return config
+    if step_of(config, job).generates:
+        config = _sequences(_utilization(config, shapes, location), shapes, location)
+    return _tokens(_logits(config, location), shapes, location, job)
 
 
 def _utilization(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Config:
@@ -67,26 +68,26 @@ def _sequences(config: Config, shapes: Mapping[str, ModelShape], location: Locat
     return replace(config, rollout=replace(rollout, max_num_seqs=str(value)))
 
 
-def _logits(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Config:
+def _logits(config: Config, location: Location) -> Config:
     if config.actor.log_prob_chunk_mib != "auto" or location.device.memory_gib < LARGE_GPU_GIB:
         return config
     return replace(config, actor=replace(config.actor, log_prob_chunk_mib=str(LARGE_LOGITS_MIB)))
 
 
-def _tokens(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Config:
+def _tokens(config: Config, shapes: Mapping[str, ModelShape], location: Location, job: str) -> Config:
     longest = config.data.max_prompt_length + config.data.max_response_length
     learning = [name for name in ("actor", "critic") if name in shapes]
     is_free = any(getattr(config, name).max_tokens_per_micro_batch == "auto" for name in learning)
     possible = [
-        _recomputed(_with_tokens(config, learning, tokens), shapes, location)
+        _recomputed(_with_tokens(config, learning, tokens), shapes, location, job)
         for tokens in TOKENS
         if is_free and (tokens >= longest or tokens == GPU_TOKENS)
-    ] or [_recomputed(config, shapes, location)]
+    ] or [_recomputed(config, shapes, location, job)]
     limit = _limit(location)
 
     def rank(index: int) -> tuple[bool, float]:
-        exceeds = _update_bytes(possible[index], shapes, location) > limit
-        return exceeds, _updates_s(possible[index], shapes, location)
+        exceeds = _update_bytes(possible[index], shapes, location, job) > limit
+        return exceeds, _updates_s(possible[index], shapes, location, job)
 
     return possible[min(range(len(possible)), key=rank)]  # the first, if the device's rates are unknown
 
@@ -100,20 +101,20 @@ def _with_tokens(config: Config, learning: Sequence[str], tokens: int) -> Config
     return config
 
 
-def _updates_s(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> float:
+def _updates_s(config: Config, shapes: Mapping[str, ModelShape], location: Location, job: str) -> float:
     """Return the seconds of all updates of a step with half of the longest responses."""
-    seconds = stage_seconds(config, shapes, location, response_tokens=config.data.max_response_length / 2)
+    seconds = stage_seconds(config, shapes, location, response_tokens=config.data.max_response_length / 2, job=job)
     return sum(seconds[name] for name in UPDATES if name in seconds)
 
 
-def _recomputed(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Config:
+def _recomputed(config: Config, shapes: Mapping[str, ModelShape], location: Location, job: str) -> Config:
     if config.model.gradient_checkpointing != "auto":
         return config
     most = max(shape.num_layers for name, shape in shapes.items() if name in ("actor", "critic"))
     limit = _limit(location)
 
     def fits(num_layers: int) -> bool:
-        return _update_bytes(_recomputing(config, num_layers), shapes, location) <= limit
+        return _update_bytes(_recomputing(config, num_layers), shapes, location, job) <= limit
 
     return _recomputing(config, bisect_left(range(most), True, key=fits))  # all, if no smaller number fits
 
@@ -127,7 +128,7 @@ def _recomputing(config: Config, num_layers: int) -> Config:
     return replace(config, model=replace(config.model, gradient_checkpointing=str(num_layers)))
 
 
-def _update_bytes(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> float:
+def _update_bytes(config: Config, shapes: Mapping[str, ModelShape], location: Location, job: str) -> float:
     """Return the bytes of the fullest update."""
-    stages = stage_parts(config, shapes, location)
+    stages = stage_parts(config, shapes, location, job=job)
     return max(sum(stages[name].values()) for name in UPDATES if name in stages)

@@ -15,13 +15,15 @@ from verl_like.plan.advice import advice
 from verl_like.plan.faster import faster
 from verl_like.plan.location import location_of, location_on
 from verl_like.plan.run_plan import plan_of, shapes_of
+from verl_like.plan.step import planned_config
 from verl_like.plan.tables import is_timed, text
 
 
-def plan_text(config: Config, *, device: str, response_tokens: float | None) -> tuple[str, bool]:
+def plan_text(config: Config, *, job: str, device: str, response_tokens: float | None) -> tuple[str, bool]:
     """Return the plan as text, and whether it fits.
 
     Args:
+        job: the command that is planned, one of ``JOBS`` of ``plan/step.py``.
         device: a device of the table; empty for the devices of this machine.
         response_tokens: mean length of a response; None for half of the longest.
 
@@ -29,6 +31,7 @@ def plan_text(config: Config, *, device: str, response_tokens: float | None) -> 
         Refused: no machine of this kind can run the configuration, or models do not exist.
         ValueError: the device is unknown.
     """
+    config = planned_config(config, job)
     location = location_on(config, device) if device else location_of(config, is_timed=True)
     if location is None:
         raise ValueError(
@@ -54,7 +57,7 @@ def plan_text(config: Config, *, device: str, response_tokens: float | None) -> 
     models = named_models(config).items()
     missing = (missing_folder(name, path, needs_file="config.json", prepare_command=command) for name, path in models)
     refuse(problem for problem in missing if problem)
-    shapes = shapes_of(config)
-    plan = plan_of(config, shapes, location, response_tokens=response_tokens)
-    better = faster(config, shapes, location, plan) if is_timed(plan) else []
-    return text(plan, advice(config, shapes, location), better), plan.fits
+    shapes = shapes_of(config, job=job)
+    plan = plan_of(config, shapes, location, response_tokens=response_tokens, job=job)
+    better = faster(config, shapes, location, plan, job=job) if is_timed(plan) else []
+    return text(plan, advice(config, shapes, location, job=job), better), plan.fits

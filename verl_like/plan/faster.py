@@ -13,6 +13,7 @@ from verl_like.plan.run_plan import RunPlan, plan_of
 from verl_like.plan.seconds import stage_seconds, step_seconds
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Location
+from verl_like.plan.step import TRAIN
 
 LEAST_GAIN = 0.05  # of a step; plans are accurate to a factor of two
 
@@ -25,20 +26,25 @@ class Faster:
     step_s: float
 
 
-def faster(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> list[Faster]:
+def faster(
+    config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan, *, job: str = TRAIN
+) -> list[Faster]:
     """Return the changes, each alone, that make a step clearly faster."""
-    found = (faster_split(config, shapes, location, plan), faster_shards(config, shapes, location, plan))
+    split = faster_split(config, shapes, location, plan) if plan.step.generates else None
+    found = (split, faster_shards(config, shapes, location, plan, job=job))
     return [change for change in found if change is not None]
 
 
-def faster_shards(config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan) -> Faster | None:
+def faster_shards(
+    config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan, *, job: str = TRAIN
+) -> Faster | None:
     """Return shards of the actor within each node if that fits and is clearly faster than shards over all nodes."""
     per_node = location.ranks_per_node
     if location.ranks == per_node or config.actor.fsdp.shard_size not in ("auto", "all"):
         return None
     fsdp = replace(config.actor.fsdp, shard_size=str(per_node))
     other = replace(config, actor=replace(config.actor, fsdp=fsdp))
-    after = plan_of(other, shapes, location, response_tokens=plan.response_tokens)
+    after = plan_of(other, shapes, location, response_tokens=plan.response_tokens, job=job)
     change = Faster(f"actor.fsdp.shard_size={per_node}", after.step_s)
     return change if after.fits and change.step_s < (1 - LEAST_GAIN) * plan.step_s else None
 

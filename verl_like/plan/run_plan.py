@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from verl_like.algorithms.roles import needs, step_columns
 from verl_like.checks.pools import ROLLOUT, TRAINER, pool_ranks
 from verl_like.config.schema import Config, LoraConfig
 from verl_like.plan.choices import with_choices
@@ -14,6 +13,7 @@ from verl_like.plan.memory import Parts
 from verl_like.plan.seconds import BACKWARD, stage_seconds, step_seconds
 from verl_like.plan.shape import ModelShape, model_shape
 from verl_like.plan.stages import Location, Role, engine_of, roles_of, stage_parts
+from verl_like.plan.step import TRAIN, PlannedStep, step_of
 
 # Host memory of a worker with libraries, the driver, a scorer, a process of an environment and the one that forks them.
 # Assumed; runs measure the first (memory/baseline_gib).
@@ -33,6 +33,7 @@ class RunPlan:
 
     Args:
         config: of the run, with the plan's choices for options that are ``auto`` (``plan/choices.py``).
+        step: the stages of a step.
         cut_roles: roles whose models are sharded over the workers; each worker has a replica of the others.
         stages: stage -> part -> bytes on the accelerator of the fullest rank; on CPU, in its process.
         seconds: stage -> seconds in a step, with responses of ``response_tokens``.
@@ -41,6 +42,7 @@ class RunPlan:
     """
 
     config: Config
+    step: PlannedStep
     location: Location
     shapes: Mapping[str, ModelShape]
     cut_roles: frozenset[str]
@@ -49,7 +51,7 @@ class RunPlan:
     response_tokens: float
     host: Parts
     disk: Parts
-    cache_tokens: float  # capacity of an engine's cache
+    cache_tokens: float  # capacity of an engine's cache; 0 without engines
     longest_row: int  # tokens that the cache must hold; 0 if it grows
     training_ranks: int
     step_s: float
@@ -101,68 +103,97 @@ class RunPlan:
         return self.location.is_gpu or sum(self.host.values()) <= memory
 
 
-def shapes_of(config: Config) -> dict[str, ModelShape]:
+def shapes_of(config: Config, *, job: str = TRAIN) -> dict[str, ModelShape]:
     """Return {role: shape} of the models of the hybrid workers.
+
+    Args:
+        config: as :func:`verl_like.plan.step.planned_config` returns it.
 
     Raises:
         ValueError: a model does not exist.
     """
-    wanted = needs(config)
-    shapes = {"actor": model_shape(config.model.path, config.model)}
-    if wanted.ref and not config.ref_is_actor:
+    present = step_of(config, job).roles
+    shapes = {"actor": model_shape(config.model.path, config.model, has_logits=job != "rm")}
+    if "ref" in present:
         path = config.ref.path
         as_read = replace(config.model, lora=LoraConfig())
         shapes["ref"] = model_shape(path, as_read) if path else shapes["actor"]
-    if wanted.critic:
+    if "critic" in present:
         shapes["critic"] = model_shape(config.critic.path or config.model.path, config.model, has_logits=False)
-    if wanted.reward_model:
+    if "reward model" in present:
         model = replace(config.model, override_config={}, lora=LoraConfig())  # options of the policy only
         shapes["reward model"] = model_shape(config.reward.model.path, model, has_logits=False)
     return shapes
 
 
 def plan_of(
-    config: Config, shapes: Mapping[str, ModelShape], location: Location, *, response_tokens: float | None = None
+    config: Config,
+    shapes: Mapping[str, ModelShape],
+    location: Location,
+    *,
+    response_tokens: float | None = None,
+    job: str = TRAIN,
 ) -> RunPlan:
     """Return the plan of a run.
 
     Args:
+        config: as :func:`verl_like.plan.step.planned_config` returns it.
         shapes: the result of :func:`shapes_of`.
         response_tokens: mean length of a response, for the seconds; default is half of the longest.
+        job: the command that trains.
     """
-    config = with_choices(config, shapes, location)
+    config = with_choices(config, shapes, location, job=job)
+    step = step_of(config, job)
     tokens = config.data.max_response_length / 2 if response_tokens is None else response_tokens
-    engine = engine_of(config, shapes["actor"], location)
-    kv_bytes = engine.itemsize * shapes["actor"].kv_elements_per_token / config.rollout.tensor_parallel_size
-    stages = stage_parts(config, shapes, location)
-    seconds = stage_seconds(config, shapes, location, response_tokens=tokens)
+    stages = stage_parts(config, shapes, location, job=job)
+    seconds = stage_seconds(config, shapes, location, response_tokens=tokens, job=job)
     longest = config.data.max_prompt_length + config.data.max_response_length
+    roles = roles_of(config, shapes, location, job=job)
     return RunPlan(
         config=config,
+        step=step,
         location=location,
         shapes=shapes,
-        cut_roles=frozenset(role.name for role in roles_of(config, shapes, location) if role.sharded.is_cut),
+        cut_roles=frozenset(role.name for role in roles if role.sharded.is_cut),
         stages=stages,
         seconds=seconds,
         response_tokens=tokens,
         host=_host(
-            config, shapes, location, worker_bytes=0.0 if location.is_gpu else max(map(_total, stages.values()))
+            config,
+            shapes,
+            location,
+            step=step,
+            roles=roles,
+            worker_bytes=0.0 if location.is_gpu else max(map(_total, stages.values())),
         ),
         disk=_disk(config, shapes),
-        cache_tokens=engine.cache / kv_bytes,
-        longest_row=longest if config.rollout.backend == "vllm" else 0,
+        cache_tokens=_cache_tokens(config, shapes["actor"], location) if step.generates else 0.0,
+        longest_row=longest if step.generates and config.rollout.backend == "vllm" else 0,
         training_ranks=pool_ranks(config, TRAINER, location.ranks),
-        step_s=step_seconds(config, seconds),
+        step_s=step_seconds(config, seconds, job=job),
     )
+
+
+def _cache_tokens(config: Config, shape: ModelShape, location: Location) -> float:
+    engine = engine_of(config, shape, location)
+    return engine.cache / (engine.itemsize * shape.kv_elements_per_token / config.rollout.tensor_parallel_size)
 
 
 def _total(parts: Parts) -> float:
     return sum(parts.values())
 
 
-def _host(config: Config, shapes: Mapping[str, ModelShape], location: Location, *, worker_bytes: float) -> Parts:
+def _host(
+    config: Config,
+    shapes: Mapping[str, ModelShape],
+    location: Location,
+    *,
+    step: PlannedStep,
+    roles: Sequence[Role],
+    worker_bytes: float,
+) -> Parts:
     """Return {part: bytes} of host memory on the node with the driver, the scorers and the batch."""
-    workers, roles = location.ranks_per_node, roles_of(config, shapes, location)
+    workers = location.ranks_per_node
 
     def of_node(role: Role) -> int:
         """Return the workers of a node that hold this model, at most."""
@@ -171,14 +202,15 @@ def _host(config: Config, shapes: Mapping[str, ModelShape], location: Location, 
     copied = sum(of_node(role) * role.sharded.learning for role in roles) if config.trainer.async_save else 0.0
     offloaded = sum(of_node(role) * role.host_bytes for role in roles) if location.is_gpu else 0.0
     num_rows = config.data.train_batch_size * config.rollout.n
-    row = config.data.max_prompt_length + config.data.max_response_length * (len(step_columns(config)) - 1)
+    row = config.data.max_prompt_length + config.data.max_response_length * (step.num_columns - 1)
+    scorers = SCORER_BYTES * config.reward.num_workers * step.generates
     parts = {
         location.workers: workers * (GPU_WORKER_BYTES if location.is_gpu else WORKER_BYTES),
         "offloaded": offloaded,
         "copies for a checkpoint": copied,
-        "sleeping engines": workers * _asleep_bytes(config, shapes, location),
-        "models and engines": workers * worker_bytes,
-        "driver and scorers": DRIVER_BYTES + SCORER_BYTES * config.reward.num_workers,
+        "sleeping engines": workers * _asleep_bytes(config, shapes, location) * step.generates,
+        "models and engines" if step.generates else "models": workers * worker_bytes,
+        "driver and scorers" if step.generates else "driver": DRIVER_BYTES + scorers,
         "environments": _environments(config, location),
         "a batch": float(num_rows * row * COLUMN_BYTES),
     }

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
-from verl_like.algorithms.roles import needs
 from verl_like.checks.pools import ROLLOUT, TRAINER
 from verl_like.config.schema import Config
 from verl_like.plan.passes import link_bytes_per_s, memory_bytes_per_s, passes_seconds, product_flops, rows_of
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Location, engine_of, location_of_pool, roles_of
+from verl_like.plan.step import TRAIN, step_of
 
 BACKWARD = 2  # cost in forward passes, for the model's FLOP
 # Host work of an engine step that no GPU hides: vLLM's input preparation, and its scheduler and outputs for each
@@ -27,44 +27,39 @@ SWITCH_S = 2.0  # an engine's sleep and wake, which unmap and map its memory. As
 
 
 def stage_seconds(
-    config: Config, shapes: Mapping[str, ModelShape], location: Location, *, response_tokens: float
+    config: Config, shapes: Mapping[str, ModelShape], location: Location, *, response_tokens: float, job: str = TRAIN
 ) -> dict[str, float]:
-    """Return {stage: seconds} of a step, with responses of this mean length."""
-    roles = {role.name: role for role in roles_of(config, shapes, location)}
-    wanted = needs(config)
-    generating = location_of_pool(config, ROLLOUT, location)
-    seconds = {"rollout": _rollout_s(config, shapes["actor"], generating, response_tokens)}
+    """Return {stage: seconds} of a step, with responses of this mean length.
 
-    def passes_s(name: str, epochs: int = 0) -> float:
-        """Return the seconds of ``epochs`` updates over all rows, or of one forward pass if ``epochs`` is 0."""
-        role = roles[name]
-        size = (config.actor if name == "actor" else config.critic).mini_batch_size
-        rows = rows_of(config, role, response_tokens, epochs=epochs, mini_batch_size=size)
-        return passes_seconds(config, role, rows)
-
-    if wanted.reward_model:
-        seconds["reward model"] = passes_s("reward model")
-    if wanted.old_log_probs:
-        seconds["old_log_probs"] = passes_s("actor")
-    if wanted.ref_log_probs:
-        seconds["ref_log_probs"] = passes_s("actor" if config.ref_is_actor else "ref")
-    if wanted.critic:
-        seconds["values"] = passes_s("critic")
-        seconds["update_critic"] = passes_s("critic", config.critic.epochs)
-    seconds["update_actor"] = passes_s("actor", config.actor.epochs)
-    if config.algorithm.distillation == "jsd":
-        seconds["update_actor"] += config.actor.epochs * passes_s("ref")
-    seconds["sync"] = _sync_s(config, shapes["actor"], location_of_pool(config, TRAINER, location))
-    if location.is_gpu and ROLLOUT not in config.cluster.placement:
-        seconds["switch"] = SWITCH_S
+    Those of stages before the first step are those of as many rows as a step has.
+    """
+    step, roles = step_of(config, job), {role.name: role for role in roles_of(config, shapes, location, job=job)}
+    seconds: dict[str, float] = {}
+    if step.generates:
+        generating = location_of_pool(config, ROLLOUT, location)
+        seconds["rollout"] = _rollout_s(config, shapes["actor"], generating, response_tokens)
+    for name, stage in step.stages.items():
+        size = (config.critic if stage.role == "critic" else config.actor).mini_batch_size
+        role = roles[stage.role]
+        rows = rows_of(config, role, response_tokens, epochs=stage.epochs, mini_batch_size=size)
+        seconds[name] = passes_seconds(config, role, rows)
+        if stage.teacher:
+            rows = rows_of(config, roles[stage.teacher], response_tokens, epochs=0, mini_batch_size=size)
+            seconds[name] += stage.epochs * passes_seconds(config, roles[stage.teacher], rows)
+    if step.generates:
+        seconds["sync"] = _sync_s(config, shapes["actor"], location_of_pool(config, TRAINER, location))
+        if location.is_gpu and ROLLOUT not in config.cluster.placement:
+            seconds["switch"] = SWITCH_S
     seconds["driver"] = DRIVER_S + DRIVER_RANK_S * location.ranks
     return seconds
 
 
-def step_seconds(config: Config, seconds: Mapping[str, float]) -> float:
+def step_seconds(config: Config, seconds: Mapping[str, float], *, job: str = TRAIN) -> float:
     """Return the seconds of a step: of all stages, or of the longer of generation and learning if they overlap."""
-    learning = sum(seconds.values()) - seconds["rollout"]
-    return max(seconds["rollout"], learning) if config.trainer.schedule != "sync" else seconds["rollout"] + learning
+    step = step_of(config, job)
+    rollout = seconds["rollout"] if step.generates else 0.0
+    learning = sum(each for name, each in seconds.items() if name != "rollout" and name not in step.before)
+    return max(rollout, learning) if config.trainer.schedule != "sync" else rollout + learning
 
 
 def _rollout_s(config: Config, shape: ModelShape, location: Location, response_tokens: float) -> float:

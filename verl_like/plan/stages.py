@@ -10,7 +10,6 @@ from math import ceil
 import numpy as np
 import torch
 
-from verl_like.algorithms.roles import needs
 from verl_like.backends.fsdp.engine import recomputed_layers, resolve_dtype
 from verl_like.backends.fsdp.layout import is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
@@ -20,6 +19,7 @@ from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConf
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
 from verl_like.plan.shape import ModelShape
+from verl_like.plan.step import TRAIN, step_of
 
 # CUDA context, NCCL buffers, cuBLAS workspaces, and memory of captured graphs while the engine sleeps. Assumed.
 GPU_FIXED_BYTES = 2.0 * GIB
@@ -114,15 +114,15 @@ class Role:
         return max(passes, step | self.moments, key=lambda parts: sum(parts.values()))
 
 
-def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> list[Role]:
+def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Location, *, job: str = TRAIN) -> list[Role]:
     """Return the models of a run, in the order in which they are built."""
-    wanted = needs(config)
+    present = step_of(config, job).roles
     made = [_role("actor", config, config.actor, shapes["actor"], location, optim=config.actor.optim)]
-    if wanted.ref and not config.ref_is_actor:
+    if "ref" in present:
         made.append(_role("ref", config, config.ref, shapes["ref"], location))
-    if wanted.critic:
+    if "critic" in present:
         made.append(_role("critic", config, config.critic, shapes["critic"], location, optim=config.critic.optim))
-    if wanted.reward_model:
+    if "reward model" in present:
         made.append(_role("reward model", config, config.reward.model, shapes["reward model"], location))
     return made
 
@@ -151,7 +151,7 @@ def _role(
         ),
     )
     max_tokens, size = _max_tokens(section, location, shape, learns=optim is not None)
-    run = _fullest_pass(config, section, shape, location, max_tokens=max_tokens, size=size, name=name)
+    run = _fullest_pass(config, section, shape, location, max_tokens=max_tokens, size=size)
     return Role(
         name=name,
         location=location,
@@ -176,7 +176,7 @@ def _max_tokens(section: Section, location: Location, shape: ModelShape, *, lear
 
 
 def _fullest_pass(
-    config: Config, section: Section, shape: ModelShape, location: Location, *, max_tokens: int, size: int, name: str
+    config: Config, section: Section, shape: ModelShape, location: Location, *, max_tokens: int, size: int
 ) -> Pass:
     """Return the pass of the longest prompts and responses."""
     learns = isinstance(section, ActorConfig | CriticConfig)
@@ -190,14 +190,13 @@ def _fullest_pass(
     # The remaining tokens take part of a group.
     fitting = max(units * rows_per_prompt + max((remaining - prompt) // response, 0), 1)
     rows_per_pass = min(fitting, rows)
-    has_logits = name in ("actor", "ref")
     return Pass(
         count=ceil(rows / rows_per_pass),
         tokens=ceil((rows_per_pass * response + ceil(rows_per_pass / rows_per_prompt) * prompt) / size),
         response_tokens=ceil(rows_per_pass * response / size),
         rows_per_prompt=rows_per_prompt,
         shared_keys=rows_per_pass * (prompt + response) // size if rows_per_prompt > 1 else 0,
-        logits_budget=config.actor.logits_mib * 2**20 if has_logits else 0,
+        logits_budget=config.actor.logits_mib * 2**20 if shape.vocab_size else 0,
         learns=learns,
         recomputed=recomputed_layers(config.model.gradient_checkpointing, location.torch_device, shape.num_layers),
     )
@@ -287,49 +286,37 @@ def _resident(roles: Iterable[Role], location: Location) -> Parts:
     return parts
 
 
-def stage_parts(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> dict[str, Parts]:
+def stage_parts(
+    config: Config, shapes: Mapping[str, ModelShape], location: Location, *, job: str = TRAIN
+) -> dict[str, Parts]:
     """Return {stage: {part: bytes}} of a step on the fullest rank."""
-    roles = {role.name: role for role in roles_of(config, shapes, location)}
-    engine = engine_of(config, shapes["actor"], location)
-    fixed = _fixed(location)
-    always = _resident(roles.values(), location)
-    shares = _engines_share(config)
-    if shares and not location.is_gpu:  # engines do not sleep on CPU
-        always |= {"engine weights": engine.weights, "KV cache": engine.cache}
-    tensor = engine.itemsize * shapes["actor"].largest_tensor
-    whole = engine.itemsize * shapes["actor"].num_parameters
-    buckets = 2.0 * min(config.rollout.sync_bucket_mib * MIB, whole)
-    if not location.is_gpu:  # shared by the ranks and kept between stages
-        always["buckets"] = buckets
-    stages = {"rollout": (always if shares else {**fixed, "buckets": buckets}) | engine.parts}
-
-    def resident_with(role: Role) -> Parts:
-        """Return what is in the workers of this role in all stages."""
-        return always if role.pool == TRAINER else fixed | role.resident
-
-    def forward(name: str) -> Parts:
-        role = roles[name]
-        return resident_with(role) | role.weights | role.sharded.forward(role.run)
-
-    wanted = needs(config)
-    if wanted.reward_model:
-        stages["reward model"] = forward("reward model")
-    if wanted.old_log_probs:
-        stages["old_log_probs"] = forward("actor")
-    if wanted.ref_log_probs:
-        stages["ref_log_probs"] = forward("actor" if config.ref_is_actor else "ref")
-    if wanted.critic:
-        stages["values"] = forward("critic")
-        stages["update_critic"] = resident_with(roles["critic"]) | roles["critic"].update
-    stages["update_actor"] = always | roles["actor"].update
-    if config.algorithm.distillation == "jsd":  # the teacher runs before each pass of the actor
-        stages["update_actor"] |= roles["ref"].weights | {
-            "teacher's output layer": roles["ref"].sharded.kept_gathered,
-            "logits of both models": float(roles["actor"].run.logits_budget),
-        }
-    stages["sync"] = always | roles["actor"].weights | {"buckets": buckets + tensor}
-    if shares:
-        stages["sync"] |= {"engine weights": engine.weights}
+    step, roles = step_of(config, job), {role.name: role for role in roles_of(config, shapes, location, job=job)}
+    fixed, always = _fixed(location), _resident(roles.values(), location)
+    stages: dict[str, Parts] = {}
+    sync: Parts = {}
+    if step.generates:
+        engine = engine_of(config, shapes["actor"], location)
+        shares = _engines_share(config)
+        if shares and not location.is_gpu:  # engines do not sleep on CPU
+            always |= {"engine weights": engine.weights, "KV cache": engine.cache}
+        tensor = engine.itemsize * shapes["actor"].largest_tensor
+        whole = engine.itemsize * shapes["actor"].num_parameters
+        buckets = 2.0 * min(config.rollout.sync_bucket_mib * MIB, whole)
+        if not location.is_gpu:  # shared by the ranks and kept between stages
+            always["buckets"] = buckets
+        stages["rollout"] = (always if shares else {**fixed, "buckets": buckets}) | engine.parts
+        sync = {"buckets": buckets + tensor} | ({"engine weights": engine.weights} if shares else {})
+    for name, stage in step.stages.items():
+        role = roles[stage.role]
+        resident = always if role.pool == TRAINER else fixed | role.resident
+        stages[name] = resident | (role.update if stage.epochs else role.weights | role.sharded.forward(role.run))
+        if stage.teacher:
+            stages[name] |= roles[stage.teacher].weights | {
+                "teacher's output layer": roles[stage.teacher].sharded.kept_gathered,
+                "logits of both models": float(role.run.logits_budget),
+            }
+    if step.generates:
+        stages["sync"] = always | roles["actor"].weights | sync
     if not location.is_gpu:
         for parts in stages.values():
             parts["allocator"] = ALLOCATOR_SHARE * (sum(parts.values()) - CPU_FIXED_BYTES)

@@ -56,7 +56,11 @@ def _rest(plan: RunPlan) -> Iterator[str]:
         yield f"a step: {step_s} s with responses of {plan.response_tokens:.0f} tokens (to a factor of two)"
     else:
         yield f"a step: unknown, because {plan.location.device.name} is not in the table of devices"
-    yield f"engine's cache: {plan.cache_tokens:,.0f} tokens"
+    if plan.step.before and is_timed(plan):
+        names = ", ".join(sorted(plan.step.before))
+        yield f"before the first step, once for all rows: {names}; its seconds are those of a step's rows"
+    if plan.step.generates:
+        yield f"engine's cache: {plan.cache_tokens:,.0f} tokens"
     if plan.location.is_gpu:
         yield from _choices(plan)
     yield f"host memory of a node: {_sum(plan.host)}"
@@ -66,13 +70,15 @@ def _rest(plan: RunPlan) -> Iterator[str]:
 def _choices(plan: RunPlan) -> Iterator[str]:
     """Yield the lines of what ``auto`` stands for."""
     actor, rollout, model = plan.config.actor, plan.config.rollout, plan.config.model
-    share = f"{rollout.memory_share:.0%} of a GPU (rollout.gpu_memory_utilization)"
-    yield f"an engine: {rollout.num_seqs} sequences at once (rollout.max_num_seqs) in {share}"
+    if plan.step.generates:
+        share = f"{rollout.memory_share:.0%} of a GPU (rollout.gpu_memory_utilization)"
+        yield f"an engine: {rollout.num_seqs} sequences at once (rollout.max_num_seqs) in {share}"
     if model.gradient_checkpointing.isdecimal():
         number = f"{model.gradient_checkpointing} of {plan.shapes['actor'].num_layers}"
         yield f"layers recomputed in backward: {number} (model.gradient_checkpointing)"
     yield f"tokens of an update's pass: {actor.max_tokens_per_micro_batch} (actor.max_tokens_per_micro_batch)"
-    yield f"logits at once: {actor.logits_mib:,} MiB (actor.log_prob_chunk_mib)"
+    if plan.shapes["actor"].vocab_size:
+        yield f"logits at once: {actor.logits_mib:,} MiB (actor.log_prob_chunk_mib)"
 
 
 def _conclusion(plan: RunPlan, advice: Advice) -> Iterator[str]:

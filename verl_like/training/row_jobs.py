@@ -12,7 +12,7 @@ from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.disk import writing
-from verl_like.plan.job_choices import for_supervised_training
+from verl_like.plan.job_choices import for_given_rows
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.launch import LaunchedRun, Launcher
@@ -154,7 +154,7 @@ def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
         with uploaded(config, folder):
             return step
     trainer = replace(config.trainer, best_metric=kind.val_metric(config))
-    config = for_supervised_training(replace(config, trainer=trainer))
+    config = for_given_rows(replace(config, trainer=trainer), job)
     with FolderLock(folder.path), uploaded(config, folder):
         folder.claim(config_yaml, job=job)
         Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()

@@ -1,0 +1,99 @@
+"""A step of each command that trains: its passes through models, and whether it generates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from verl_like.algorithms.roles import needs, step_columns
+from verl_like.config.schema import AlgorithmConfig, Config, EnvironmentConfig, RewardConfig
+
+TRAIN = "train"
+JOBS = (TRAIN, "sft", "dpo", "rm")  # names of commands
+ROW_COLUMNS = 3  # of tokens: prompt, response, and the mask of learnt tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """Passes of a model over all rows of a step.
+
+    Args:
+        epochs: of updates; 0 for one forward pass.
+        teacher: the model that runs before each pass, and whose output layer stays gathered; empty for none.
+    """
+
+    role: str
+    epochs: int = 0
+    teacher: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedStep:
+    """The stages of a step with a model.
+
+    Args:
+        generates: whether there are engines, which generate the responses.
+        before: stages that run before the first step, and in no step.
+        num_columns: token columns of a batch; all but the prompt's have a response's length.
+    """
+
+    stages: Mapping[str, Stage]
+    generates: bool
+    num_columns: int
+    before: frozenset[str] = frozenset()
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """Return the names of the models."""
+        return frozenset(name for stage in self.stages.values() for name in (stage.role, stage.teacher) if name)
+
+
+def step_of(config: Config, job: str) -> PlannedStep:
+    """Return a step of a job.
+
+    Args:
+        config: as :func:`planned_config` returns it.
+        job: one of ``JOBS``.
+    """
+    if job != TRAIN:
+        ref = {"ref_log_probs": Stage(role="ref" if config.ref.path else "actor")} if job == "dpo" else {}
+        return PlannedStep(
+            stages={**ref, "update_actor": Stage(role="actor", epochs=1)},
+            generates=False,
+            num_columns=ROW_COLUMNS,
+            before=frozenset(ref),
+        )
+    wanted, stages = needs(config), dict[str, Stage]()
+    if wanted.reward_model:
+        stages["reward model"] = Stage(role="reward model")
+    if wanted.old_log_probs:
+        stages["old_log_probs"] = Stage(role="actor")
+    if wanted.ref_log_probs:
+        stages["ref_log_probs"] = Stage(role="actor" if config.ref_is_actor else "ref")
+    if wanted.critic:
+        stages["values"] = Stage(role="critic")
+        stages["update_critic"] = Stage(role="critic", epochs=config.critic.epochs)
+    teacher = "ref" if config.algorithm.distillation == "jsd" else ""
+    stages["update_actor"] = Stage(role="actor", epochs=config.actor.epochs, teacher=teacher)
+    return PlannedStep(stages=stages, generates=True, num_columns=len(step_columns(config)))
+
+
+def planned_config(config: Config, job: str) -> Config:
+    """Return the configuration that a plan of a job reads.
+
+    One on given rows makes one update on all rows of a step; the two rows of a pair share a prompt. What it does not
+    read has its default.
+    """
+    if job == TRAIN:
+        return config
+    return replace(
+        config,
+        algorithm=AlgorithmConfig(),
+        environment=EnvironmentConfig(),
+        reward=RewardConfig(),
+        rollout=replace(config.rollout, n=1 if job == "sft" else 2),
+        actor=replace(
+            config.actor, epochs=1, mini_batch_size=config.data.train_batch_size, kl_loss_coef=0.0, entropy_coef=0.0
+        ),
+        ref=replace(config.ref, path=config.dpo.ref_path if job == "dpo" else ""),
+    )
