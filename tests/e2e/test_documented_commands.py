@@ -130,6 +130,7 @@ NOT_RUN = {
         "verl-like train --from verl",
         "verl-like train --from verl algorithm.adv_estimator=grpo ...",
         "verl-like migrate --from verl run.sh",
+        "verl-like dpo --from openrlhf --model.model_name_or_path MODEL --data.dataset pairs.jsonl ...",
         "verl-like train run.yaml --dry-run",
         "verl-like train recipe.yaml",
         "verl-like help SECTION",
