@@ -124,6 +124,31 @@ def train(config: Config, *, trainer: type[RolloutTrainer] | None = None) -> Tra
     return Trained(RunFolder(config).path, progress.step, progress.last_val)
 
 
+def train_on_rows(config: Config, *, job: str) -> Trained:
+    """Train on given rows, like ``verl-like sft``, ``dpo`` or ``rm``; otherwise like :func:`train`.
+
+    Args:
+        job: "sft", "dpo" or "rm".
+
+    Raises:
+        ValueError, RunError, StageTimeout, DiskRefused: as :func:`train`.
+    """
+    leave_out_unloadable()
+    from verl_like.runs.folder import RunFolder
+    from verl_like.runs.restore import restore
+    from verl_like.telemetry.trackers import read_metrics
+    from verl_like.training.row_jobs import ROW_JOBS, train_on_rows
+
+    config = _as_run(config)
+    folder = RunFolder(config)
+    with _runs(config):
+        config_yaml = _recorded(config)
+        restore(config, config_yaml, job=job)
+        step = train_on_rows(config, config_yaml, job=job)
+    validations = read_metrics(folder.metrics).get(ROW_JOBS[job].val_metric, {})
+    return Trained(folder.path, step, validations[max(validations)] if validations else None)
+
+
 def evaluate(config: Config) -> dict[str, float]:
     """Return validation metrics of the run's newest checkpoint, like ``verl-like eval``."""
     leave_out_unloadable()

@@ -52,7 +52,7 @@ def stored_function(function: Any, folder: Path, *, option: str) -> str:
         )
     if own := _own_file(function):
         return own
-    name = _name(function)
+    name = function_name(function)
     try:
         payload, digest = _pickled(function), _digest(function, {})
     except Exception as error:  # pickling runs code of the values that the function refers to
@@ -96,7 +96,8 @@ def _own_file(function: Any) -> str:
     return f"{Path(file).resolve()}:{function.__name__}" if is_at_top else ""
 
 
-def _name(function: Any) -> str:
+def function_name(function: Any) -> str:
+    """Return the name of a function, or that of its class for another callable."""
     name = function.__name__ if isinstance(function, (FunctionType, MethodType, type)) else type(function).__name__
     return name if name.isidentifier() else "function"  # <lambda>
 

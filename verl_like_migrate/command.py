@@ -1,10 +1,11 @@
-"""Settings after ``verl-like train --from``, and the recipe of ``verl-like migrate``."""
+"""Settings after ``verl-like train --from`` or in Python, and the recipe of ``verl-like migrate``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from verl_like.config.compose import read
 from verl_like.config.readers import CommandSettings, OnlyOnGpus, TranslatedRecipe
@@ -13,7 +14,8 @@ from verl_like_migrate.migration import migrate, settings_of, translated
 from verl_like_migrate.modalities import reads_more
 from verl_like_migrate.programs import jobs
 from verl_like_migrate.settings import read_words
-from verl_like_migrate.translation import Translation
+from verl_like_migrate.tables import table
+from verl_like_migrate.translation import Translation, translate
 
 
 def command(peer: str, words: Sequence[str], *, job: str) -> CommandSettings:
@@ -40,6 +42,21 @@ def command(peer: str, words: Sequence[str], *, job: str) -> CommandSettings:
         translated=_translated_options(found),
         problems=[*found.problems, *found.empty],
         notes=[*given.notes, summary],
+    )
+
+
+def arguments(interface: str, values: Mapping[str, Any]) -> CommandSettings:
+    """Translate the arguments of another project's configuration in Python."""
+    known = table(interface)
+    found = translate(known, values)
+    idle = [f"{line.key} ({line.why})" for line in found.lines if line.kind == "without effect"]
+    explained = [line for line in found.lines if line.kind == "converted" and line.settings and line.why]
+    notes = [f"{line.text}: {line.why}" for line in explained if line.key in {**known.defaults, **known.unset}]
+    return CommandSettings(
+        settings=settings_of(found),
+        translated=_translated_options(found),
+        problems=[*found.problems, *found.empty],
+        notes=[*notes, *([f"without effect here: {', '.join(idle)}"] if idle else [])],
     )
 
 

@@ -19,9 +19,11 @@ def key_hint(name: str, value: Any) -> str:
     """
     for peer in KNOWN:
         known = table(peer)
-        if any(key.startswith(f"{name}.") for key in known.exact):
+        if peer in PEERS and any(key.startswith(f"{name}.") for key in known.exact):
             return f"; it is a section of {peer}: `verl-like migrate --from {peer}` makes a recipe from such a file."
         for key, entry in _entries(known, name):
+            if key in known.hints:
+                return f"; it is {peer}'s name. {known.hints[key]}"
             if entry.kind == "renamed":
                 option = entry.to + key.removeprefix(entry.pattern)
                 if key.endswith(f".{name}"):

@@ -1,4 +1,5 @@
-"""Names of the projects whose commands and files can be read."""
+"""Names of the projects whose commands and files, or whose arguments in Python, can be read."""
 
 PEERS = ("verl", "easyr1", "openrlhf")
-KNOWN = ("trl", *PEERS)  # TRL's names are known only for hints
+KNOWN = ("trl", *PEERS)  # TRL's names on a command line are known only for hints
+INTERFACES = ("trl_grpo", "trl_sft", "trl_dpo", "trl_reward")  # configurations in Python, each with a table

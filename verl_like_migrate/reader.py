@@ -5,18 +5,19 @@ Methods import what they need: a hint reads tables of keys, and only a command o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from verl_like.config.readers import CommandSettings, OnlyOnGpus, Reader, TranslatedRecipe
-from verl_like_migrate.peers import PEERS
+from verl_like_migrate.peers import INTERFACES, PEERS
 
 
 class OtherProjects:
-    """Reads commands, launch scripts and YAML files of verl, EasyR1 and OpenRLHF; also gives hints on TRL's names."""
+    """Reads commands, launch scripts and YAML files of verl, EasyR1 and OpenRLHF, and TRL's configurations in Python."""
 
     projects = PEERS
+    interfaces = INTERFACES
 
     def command(self, project: str, words: Sequence[str], *, job: str) -> CommandSettings:
         from verl_like_migrate.command import command
@@ -29,6 +30,17 @@ class OtherProjects:
         from verl_like_migrate.command import recipe
 
         return recipe(project, path, arguments, only_on_gpus=only_on_gpus)
+
+    def defaults(self, interface: str) -> dict[str, Any]:
+        from verl_like_migrate.tables import table
+
+        known = table(interface)
+        return {**known.unset, **known.defaults}
+
+    def arguments(self, interface: str, values: Mapping[str, Any]) -> CommandSettings:
+        from verl_like_migrate.command import arguments
+
+        return arguments(interface, values)
 
     def key_hint(self, key: str, value: Any) -> str:
         from verl_like_migrate.hints import key_hint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class Table:
     Args:
         job: the command of verl_like that corresponds to it.
         defaults: key -> default of the other project.
+        unset: key -> value that a Python configuration shows for an unset key, although verl_like chooses.
+        hints: key -> what to write in a command, if its translation depends on other keys.
         values: option or pattern of options -> the other project's names of values.
         aliases: older name of a key -> its current keys.
     """
@@ -57,6 +59,8 @@ class Table:
     exact: Mapping[str, Entry]
     patterns: tuple[Entry, ...]
     aliases: Mapping[str, tuple[str, ...]]
+    unset: Mapping[str, Any] = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -103,10 +107,30 @@ def _named(names: Mapping[Any, Any], value: Any) -> Any:
 def table(peer: str, job: str = "train") -> Table:
     """Read the table of a project's command; ``<name>`` in a key stands for each pair of sections under ``sections``.
 
+    A table may include another one, of which it replaces the keys that it has too.
+
     Args:
         job: the command of verl_like that corresponds to it.
     """
-    read = _read(_name(peer, job))
+    read = yaml.safe_load((KEYS / f"{_name(peer, job)}.yaml").read_text())
+    own = _table(peer, job, read)
+    return _joined(table(read["include"]), own) if "include" in read else own
+
+
+def _joined(included: Table, own: Table) -> Table:
+    return replace(
+        own,
+        defaults={**included.defaults, **own.defaults},
+        values={**included.values, **own.values},
+        exact={**included.exact, **own.exact},
+        patterns=(*own.patterns, *included.patterns),
+        aliases={**included.aliases, **own.aliases},
+        unset={**included.unset, **own.unset},
+        hints={**included.hints, **own.hints},
+    )
+
+
+def _table(peer: str, job: str, read: Mapping[str, Any]) -> Table:
     sections = read.get("sections", {})
     entries = list(_entries(read, sections))
     exact = {entry.pattern: entry for entry in entries if entry.is_exact}
@@ -114,35 +138,20 @@ def table(peer: str, job: str = "train") -> Table:
         f"{_name(peer, job)}.yaml has keys twice: {sorted(_twice(entry.pattern for entry in entries))}"
     )
     return Table(
-        peer=peer,
+        peer=read.get("peer", peer),
         job=job,
         defaults=read.get("defaults", {}),
         values=read.get("values", {}),
         exact=exact,
         patterns=tuple(entry for entry in entries if not entry.is_exact),
         aliases={old: (new,) if isinstance(new, str) else tuple(new) for old, new in read.get("aliases", {}).items()},
+        unset=read.get("unset", {}),
+        hints=read.get("hints", {}),
     )
 
 
 def _name(peer: str, job: str) -> str:
     return peer if job == "train" else f"{peer}_{job}"
-
-
-def _read(name: str) -> dict[str, Any]:
-    """Read ``keys/NAME.yaml`` and the file that its ``base`` names, whose defaults it may replace."""
-    own: dict[str, Any] = yaml.safe_load((KEYS / f"{name}.yaml").read_text())
-    base = own.pop("base", None)
-    if base is None:
-        return own
-    joined = _read(base)
-    for section, entries in own.items():
-        if isinstance(entries, list):
-            joined[section] = [*joined.get(section, []), *entries]
-        else:
-            twice = set(joined.get(section, {})).intersection(entries) if section != "defaults" else set()
-            assert not twice, f"{name}.yaml has {sorted(twice)} again, which are in {base}.yaml"
-            joined[section] = {**joined.get(section, {}), **entries}
-    return joined
 
 
 def _entries(read: Mapping[str, Any], sections: Mapping[str, Mapping[str, str]]) -> Iterator[Entry]:

@@ -17,7 +17,7 @@ from verl_like.config.reads import reads
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.masking import masked
-from verl_like_migrate import easyr1, openrlhf, openrlhf_rows, verl
+from verl_like_migrate import easyr1, openrlhf, openrlhf_rows, trl, verl
 from verl_like_migrate.converters import Converter
 from verl_like_migrate.tables import Table, shown, similarity
 
@@ -29,6 +29,7 @@ CONVERTERS: dict[str, dict[str, Converter]] = {
     "openrlhf_sft": openrlhf_rows.CONVERTERS,
     "openrlhf_dpo": openrlhf_rows.CONVERTERS,
     "openrlhf_rm": openrlhf_rows.CONVERTERS,
+    "trl": trl.CONVERTERS,
 }
 
 

@@ -55,6 +55,7 @@ LAYERS = (
     "stored_functions",
     "from_python",
     "scripting",
+    "trl",
     "",
     "arguments",
     "completion",

@@ -1,13 +1,16 @@
-"""Compose the configuration of another project's command (``--from``); write a recipe of one (``migrate``)."""
+"""Compose the configuration of another project's command (``--from``) or arguments; write a recipe of one."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from verl_like.config.compose import Composed, read
-from verl_like.config.readers import OnlyOnGpus, reader_of
+from verl_like.config.readers import CommandSettings, OnlyOnGpus, reader_of, reader_of_interface
+from verl_like.config.schema import Config
 from verl_like.disk import writing
 
 log = logging.getLogger(__name__)
@@ -30,6 +33,35 @@ def read_command(
     found = reader_of(project).command(project, words, job=job)
     for note in found.notes:
         log.info(note)
+    return _composed(found, only_on_gpus)
+
+
+def read_arguments(
+    interface: str,
+    values: Mapping[str, Any],
+    own: Sequence[tuple[str, Any, str]],
+    *,
+    only_on_gpus: OnlyOnGpus = lambda config: frozenset(),
+) -> tuple[Config, list[str]]:
+    """Compose the configuration that another project's arguments in Python describe; return it and its problems.
+
+    Notes on the translation are logged as one warning.
+
+    Args:
+        values: name -> value of the arguments that a script sets.
+        own: options of verl_like with value and origin, which win.
+
+    Raises:
+        ValueError: the interface has no reader.
+    """
+    found = reader_of_interface(interface).arguments(interface, values)
+    if found.notes:
+        log.warning("%s: %s", interface, "; ".join(found.notes))
+    composed, problems = _composed(replace(found, settings=[*found.settings, *own]), only_on_gpus)
+    return composed.config, problems
+
+
+def _composed(found: CommandSettings, only_on_gpus: OnlyOnGpus) -> tuple[Composed, list[str]]:
     composed, problems = read(None, [], settings=found.settings)
     if left_out := only_on_gpus(composed.config) & found.translated:
         log.info("this machine has no GPU, so these settings are dropped: %s.", ", ".join(sorted(left_out)))

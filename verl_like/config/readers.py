@@ -7,7 +7,7 @@ one, commands in this project's options work, but hints on other projects' names
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -66,6 +66,16 @@ class Reader(Protocol):
     @property
     def projects(self) -> tuple[str, ...]:
         """Names that ``--from`` accepts."""
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        """Names of configurations in Python, such as ``trl_grpo``, whose arguments it translates."""
+
+    def defaults(self, interface: str) -> Mapping[str, Any]:
+        """Return the arguments of a configuration in Python with their defaults."""
+
+    def arguments(self, interface: str, values: Mapping[str, Any]) -> CommandSettings:
+        """Translate the arguments that a script sets; all values are text, numbers, None, lists and mappings."""
 
     def command(self, project: str, words: Sequence[str], *, job: str) -> CommandSettings:
         """Read the words of a command.
@@ -141,6 +151,22 @@ def reader_of(project: str) -> Reader:
         f"found {project}, but no package that reads other projects' commands; expected {package}. Install verl-like "
         "again, which contains it, or write the settings in verl_like's own options (`verl-like config --docs`)."
     )
+
+
+def reader_of_interface(interface: str) -> Reader:
+    """Return the reader of a configuration in Python.
+
+    Raises:
+        ValueError: the package that reads it is not installed.
+    """
+    found = next((reader for reader in readers() if interface in reader.interfaces), None)
+    if found is None:
+        package = SHIPPED.partition(".")[0]
+        raise ValueError(
+            f"found no package that translates the arguments of {interface}; expected {package}. Install verl-like "
+            "again, which contains it."
+        )
+    return found
 
 
 def key_hint(key: str, value: Any) -> str:

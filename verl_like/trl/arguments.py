@@ -1,0 +1,121 @@
+"""TRL's configurations: objects that hold the arguments that a script sets, and show the defaults of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar
+
+from verl_like.config.readers import reader_of_interface
+from verl_like.config.suggestion import suggestion
+
+
+class Arguments:
+    """The arguments of a trainer under TRL's names.
+
+    The table of verl_like_migrate lists the names with their defaults, and decides what each does when a trainer is
+    made. An argument can be changed like an attribute until then.
+
+    Raises:
+        TypeError: unknown names; the message suggests the right one.
+    """
+
+    interface: ClassVar[str]
+
+    def __init__(self, output_dir: str | Path | None = None, **arguments: Any) -> None:
+        object.__setattr__(self, "_given", {})
+        known = reader_of_interface(self.interface).defaults(self.interface)
+        object.__setattr__(self, "_defaults", dict(known))
+        if unknown := [name for name in arguments if name not in known]:
+            raise TypeError("\n".join(self._unknown(name) for name in unknown))
+        if output_dir is not None:
+            arguments["output_dir"] = output_dir
+        self._given.update(arguments)
+
+    def _unknown(self, name: str) -> str:
+        return f"{type(self).__name__} has no argument {name}{suggestion(name, self._defaults) or '; see docs/trl.md.'}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # of protocols such as copy's, before there are arguments
+            raise AttributeError(name)
+        if name not in self._defaults:
+            raise AttributeError(self._unknown(name))
+        return self._given.get(name, self._defaults[name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._defaults:
+            raise AttributeError(self._unknown(name))
+        self._given[name] = value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._given.items())})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all arguments, defaults included."""
+        return {**self._defaults, **self._given}
+
+
+class SFTConfig(Arguments):
+    """TRL's SFTConfig."""
+
+    interface = "trl_sft"
+
+
+class DPOConfig(Arguments):
+    """TRL's DPOConfig."""
+
+    interface = "trl_dpo"
+
+
+class GRPOConfig(Arguments):
+    """TRL's GRPOConfig."""
+
+    interface = "trl_grpo"
+
+
+class RewardConfig(Arguments):
+    """TRL's RewardConfig."""
+
+    interface = "trl_reward"
+
+
+def own_arguments(args: Any, kind: type[Arguments]) -> Arguments:
+    """Return the arguments of a trainer; an object of TRL's class gives those that differ from its defaults.
+
+    Raises:
+        TypeError: the object is of another class.
+    """
+    if isinstance(args, kind):
+        return args
+    if is_dataclass(args) and type(args).__name__ == kind.__name__:
+        plain = type(args)(output_dir=args.output_dir)  # type: ignore[call-arg, attr-defined]
+        pairs = {each.name: (vars(args)[each.name], vars(plain)[each.name]) for each in fields(args) if each.init}
+        return kind(args.output_dir, **{name: new for name, (new, old) in pairs.items() if new != old})  # type: ignore[attr-defined]
+    raise TypeError(f"args is a {type(args).__name__}; expected a {kind.__name__} of verl_like.trl or of TRL.")
+
+
+def plain_values(arguments: Arguments) -> dict[str, Any]:
+    """Return the arguments that are set, as text, numbers, None, lists and mappings.
+
+    Raises:
+        TypeError: an argument is another object.
+    """
+    return {name: _plain(value, name) for name, value in arguments._given.items()}
+
+
+def _plain(value: Any, name: str) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each, f"{name}.{key}") for key, each in value.items()}
+    if isinstance(value, (Sequence, Set)):
+        return [_plain(each, name) for each in value]
+    if str(value).startswith("torch."):  # a dtype
+        return str(value).removeprefix("torch.")
+    raise TypeError(f"{name} is a {type(value).__name__}; expected text, a number, a list or a mapping.")

@@ -1,0 +1,45 @@
+"""Results of a trainer in the form that scripts for TRL read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class TrainOutput(NamedTuple):
+    """The result of ``train()``.
+
+    Args:
+        global_step: the last finished step of the run.
+        training_loss: mean over the run's steps.
+        metrics: the metrics of the last step, by the names of docs/metrics.md, and ``train_loss``.
+        folder: the run's folder.
+    """
+
+    global_step: int
+    training_loss: float
+    metrics: dict[str, float]
+    folder: Path
+
+
+@dataclass(slots=True)
+class TrainerState:
+    """What a trainer knows of its run: the last step, and the metrics of each step."""
+
+    global_step: int = 0
+    log_history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def log_history(rows: Sequence[Mapping[str, Any]], *, loss: str) -> list[dict[str, Any]]:
+    """Return the metrics that each step has, and its loss under the name ``loss``."""
+    found = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    return [{**row, "loss": row[loss]} if loss in row else row for row in found]
+
+
+def output(history: Sequence[Mapping[str, Any]], *, step: int, folder: Path) -> TrainOutput:
+    losses = [row["loss"] for row in history if "loss" in row]
+    mean = sum(losses) / len(losses) if losses else float("nan")
+    last = {name: value for name, value in (history[-1] if history else {}).items() if name not in ("step", "loss")}
+    return TrainOutput(step, mean, {**last, "train_loss": mean}, folder)

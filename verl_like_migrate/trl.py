@@ -1,0 +1,279 @@
+"""Converters for TRL's arguments that have no direct equivalent, or whose numbers have another meaning.
+
+TRL counts responses per device and optimiser updates; verl_like counts prompts over all devices and steps, each of which
+may have several updates. A table without ``num_generations`` is one of a trainer on given rows, where they agree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from verl_like_migrate.converters import Converted, Converter
+
+PeerValues = Mapping[str, Any]
+ALWAYS = ("console", "jsonl")  # what every run of a trainer writes
+TRACKERS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio")
+# loss_type -> policy loss and aggregation.
+LOSSES = {
+    "grpo": ("ppo", "seq-mean-token-mean"),
+    "dapo": ("ppo", "token-mean"),
+    "bnpo": ("ppo", "token-mean"),
+    "dr_grpo": ("ppo", "seq-mean-token-sum-norm"),
+    "luspo": ("gspo", "seq-mean-token-sum"),
+    "cispo": ("cispo", "token-mean"),
+    "sapo": ("sapo", "seq-mean-token-mean"),
+    "vespo": ("vespo", "token-mean"),
+}
+PAIR_LOSSES = (
+    *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard"),
+    *("apo_zero", "apo_down", "sft", "sigmoid_norm"),
+)
+DIVIDES_BY_STD = {"group": True, True: True, "none": False, False: False}
+CORRECTION = "algorithm.rollout_correction"
+
+
+def folder(values: PeerValues) -> Converted:
+    """Let the run's folder be ``output_dir`` itself."""
+    if values["output_dir"] is None:
+        return Converted()
+    path = PurePath(os.path.normpath(values["output_dir"]))
+    if not path.name or path.name == "..":
+        raise ValueError(f"it is {values['output_dir']}, which has no name; name a folder in it")
+    return Converted({"trainer.output_dir": str(path.parent), "trainer.experiment_name": path.name})
+
+
+def _per_update(values: PeerValues) -> int:
+    """Return the rows of one optimiser update over all devices; in GRPO they are responses."""
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps")
+    for name in names:
+        if isinstance(values[name], bool) or not isinstance(values[name], int) or values[name] < 1:
+            raise ValueError(f"{name} is {values[name]}; expected a number of at least 1")
+    return int(values[names[0]] * values[names[1]] * values.get("num_devices", 1))
+
+
+def _per_step(values: PeerValues) -> int:
+    """Return the responses of one step: of one generation, in TRL's terms."""
+    size, steps = values["generation_batch_size"], values["steps_per_generation"]
+    if size is not None and steps is not None:
+        raise ValueError("generation_batch_size and steps_per_generation are both set. Keep one")
+    if size is not None:
+        return int(size)
+    accumulated = values["gradient_accumulation_steps"]
+    return _per_update(values) // accumulated * int(accumulated if steps is None else steps)
+
+
+def batches(values: PeerValues) -> Converted:
+    update = _per_update(values)
+    if "num_generations" not in values:
+        return Converted({"data.train_batch_size": update, "actor.mini_batch_size": update})
+    step, n = _per_step(values), int(values["num_generations"])
+    if step % update or update % n:
+        raise ValueError(
+            f"a generation has {step} responses and an update {update}; expected whole updates of whole groups of {n} "
+            "responses. Change per_device_train_batch_size or gradient_accumulation_steps"
+        )
+    return Converted({"data.train_batch_size": step // n, "actor.mini_batch_size": update // n})
+
+
+def _in_steps(values: PeerValues, name: str) -> Converted:
+    """Convert a number of updates to whole steps; the result is ``settings["steps"]``."""
+    updates = values[name]
+    if isinstance(updates, float) and not updates.is_integer():
+        raise ValueError(f"{name} is {updates}, a share of the run; expected a number of updates")
+    is_grpo = "num_generations" in values
+    per_step = _per_step(values) // _per_update(values) * int(values["num_iterations"]) if is_grpo else 1
+    steps = -(-int(updates) // max(per_step, 1))
+    note = f"{int(updates)} updates are {steps} steps of {per_step}" if per_step > 1 else ""
+    return Converted({"steps": steps}, note)
+
+
+def steps(values: PeerValues) -> Converted:
+    if values["max_steps"] > 0:
+        found = _in_steps(values, "max_steps")
+        return Converted({"trainer.total_training_steps": found.settings["steps"]}, found.note)
+    epochs = float(values["num_train_epochs"])
+    if not epochs.is_integer():
+        raise ValueError(f"num_train_epochs is {epochs}; expected a whole number. Set max_steps instead")
+    return Converted({"trainer.total_epochs": int(epochs)})
+
+
+def _every(values: PeerValues, *, strategy: str, period: str) -> Converted:
+    if values[strategy] == "no":
+        return Converted({"steps": 0})
+    if values[strategy] == "epoch" and values.get("num_rows"):
+        return Converted({"steps": max(values["num_rows"] // batches(values).settings["data.train_batch_size"], 1)})
+    if values[strategy] != "steps":
+        raise ValueError(
+            f"{strategy} is {values[strategy]}; expected no, steps, or epoch with a data set of known length. Set it "
+            f"to steps, and {period}"
+        )
+    return _in_steps(values, period if values[period] is not None else "logging_steps")
+
+
+def saves(values: PeerValues) -> Converted:
+    found = _every(values, strategy="save_strategy", period="save_steps")
+    return Converted({"trainer.save_freq": found.settings["steps"]}, found.note or "and a checkpoint at the end")
+
+
+def validations(values: PeerValues) -> Converted:
+    found = _every(values, strategy="eval_strategy", period="eval_steps")
+    return Converted({"trainer.test_freq": found.settings["steps"]}, found.note)
+
+
+def warmup(values: PeerValues) -> Converted:
+    """Convert both forms of a warm-up: transformers 5 reads ``warmup_steps`` below 1 as a share of all updates."""
+    count, share = values["warmup_steps"], values["warmup_ratio"]
+    if values["lr_scheduler_type"] == "constant":
+        return Converted(note="the schedule constant has no warm-up; constant_with_warmup has")
+    if share or 0 < count < 1:
+        return Converted({"actor.optim.warmup_frac": float(share or count)})
+    return Converted({"actor.optim.warmup_steps": int(count)})
+
+
+def loggers(values: PeerValues) -> Converted:
+    given = values["report_to"]
+    names = [given] if isinstance(given, str) else list(given or ())
+    names = [name for name in names if name != "none"]
+    if unknown := sorted(set(names) - set(TRACKERS)):
+        raise ValueError(f"found {', '.join(unknown)}, expected none or some of {', '.join(TRACKERS)}")
+    return Converted({"trainer.loggers": [*ALWAYS, *names]})
+
+
+def precision(values: PeerValues) -> Converted:
+    if values.get("fp16"):
+        raise ValueError("models compute in bfloat16 or float32. Set bf16=True, or bf16=False for float32")
+    if values.get("bf16") is None:
+        return Converted()
+    dtype = "bfloat16" if values["bf16"] else "float32"
+    engine = {"rollout.dtype": dtype} if "num_generations" in values else {}
+    return Converted({"actor.fsdp.param_dtype": dtype, "ref.fsdp.param_dtype": dtype, **engine})
+
+
+def max_length(values: PeerValues) -> Converted:
+    longest = values["max_length"]
+    if longest is None:
+        raise ValueError("a run needs a limit in tokens. Give the length of the longest row")
+    return Converted(
+        {"data.max_prompt_length": int(longest), "data.max_response_length": int(longest)},
+        "limits the prompt and the response each; longer rows are refused",
+    )
+
+
+def shuffle(values: PeerValues) -> Converted:
+    orders = {"random": True, "sequential": False}
+    if values["train_sampling_strategy"] not in orders:
+        raise ValueError(f"found {values['train_sampling_strategy']}, expected random or sequential")
+    return Converted({"data.shuffle": orders[values["train_sampling_strategy"]]})
+
+
+# ---- DPO
+
+
+def dpo_losses(values: PeerValues) -> Converted:
+    """Convert a loss or a mixture; ``sigmoid`` with smoothed labels is called ``cdpo`` here."""
+    names = values["loss_type"]
+    names = [names] if isinstance(names, str) else list(names)
+    weights = values["loss_weights"] or [1.0] * len(names)
+    if len(weights) != len(names):
+        raise ValueError(f"there are {len(names)} losses and {len(weights)} loss_weights; expected a weight for each")
+    smoothing = float(values["label_smoothing"])
+    found: dict[str, float] = {}
+    for name, weight in zip(names, weights, strict=True):
+        if name not in PAIR_LOSSES:
+            raise ValueError(f"loss_type is {name}, expected one of {', '.join(PAIR_LOSSES)}")
+        own = "cdpo" if name == "sigmoid" and smoothing else name
+        found[own] = found.get(own, 0.0) + float(weight)
+    return Converted({"dpo.losses": found, "dpo.label_smoothing": smoothing})
+
+
+# ---- GRPO
+
+
+def clip(values: PeerValues) -> Converted:
+    """Convert distances from 1; of ``cispo``, ``epsilon_high`` is the largest weight itself, and there is no least."""
+    low, high = values["epsilon"], values["epsilon_high"]
+    if values["loss_type"] == "cispo":
+        if high is None or high < 1:
+            raise ValueError(f"epsilon_high is {high}, the largest weight of cispo; expected at least 1, such as 5")
+        return Converted({"actor.clip_ratio_low": 1.0, "actor.clip_ratio_high": high - 1}, "weights up to epsilon_high")
+    return Converted({"actor.clip_ratio_low": low, "actor.clip_ratio_high": low if high is None else high})
+
+
+def policy_loss(values: PeerValues) -> Converted:
+    kind, level = values["loss_type"], values["importance_sampling_level"]
+    if kind not in LOSSES:
+        raise ValueError(f"loss_type is {kind}, expected one of {', '.join(LOSSES)}")
+    if level not in ("token", "sequence"):
+        raise ValueError(f"importance_sampling_level is {level}; expected token or sequence")
+    loss, aggregation = LOSSES[kind]
+    if level == "sequence" and loss != "gspo":
+        if loss != "ppo":
+            raise ValueError(f"loss_type={kind} has a ratio for each token. Leave importance_sampling_level out")
+        loss = "gspo"
+    return Converted({"actor.policy_loss": loss, "actor.loss_aggregation": aggregation})
+
+
+def scale_rewards(values: PeerValues) -> Converted:
+    if values["scale_rewards"] not in DIVIDES_BY_STD:
+        raise ValueError(f"it is {values['scale_rewards']}; expected group or none: there is no deviation of a batch")
+    return Converted({"algorithm.divide_by_std": DIVIDES_BY_STD[values["scale_rewards"]]})
+
+
+def engine(values: PeerValues) -> Converted:
+    if values.get("use_vllm", True):
+        return Converted(note="vLLM runs within the workers, and generates unless use_vllm=False")
+    return Converted({"rollout.backend": "hf"}, "plain transformers generate, which is slow")
+
+
+def val_sampling(values: PeerValues) -> Converted:
+    n, top_k = values["num_generations_eval"], values["top_k"]
+    sampling = {name: values[name] for name in ("temperature", "top_p")}
+    found = {"n": n or values["num_generations"], **sampling, "top_k": top_k or -1}
+    return Converted({f"rollout.val.{name}": value for name, value in found.items()})
+
+
+def reward_weights(values: PeerValues) -> Converted:
+    return Converted(note="one weight for each of reward_funcs") if values["reward_weights"] else Converted()
+
+
+def correction(values: PeerValues) -> Converted:
+    """Convert importance weights of the trainer over the engine, by token or response, capped or masked."""
+    if not values.get("vllm_importance_sampling_correction", True):
+        return Converted({f"{CORRECTION}.level": "off"})
+    level, _, kind = str(values.get("vllm_importance_sampling_mode", "sequence_mask")).partition("_")
+    if level not in ("token", "sequence") or kind not in ("truncate", "mask"):
+        raise ValueError("vllm_importance_sampling_mode is token or sequence, _, and truncate or mask")
+    upper = values.get("vllm_importance_sampling_cap") or values.get("vllm_importance_sampling_clip_max", 3.0)
+    lower = values.get("vllm_importance_sampling_clip_min")
+    if upper is None or (kind == "truncate" and lower):
+        raise ValueError("weights need vllm_importance_sampling_clip_max, and have a lower bound only if masked")
+    found = {"level": level, "mode": kind, "upper": float(upper), "lower": float(lower or 0.0)}
+    return Converted({f"{CORRECTION}.{name}": value for name, value in found.items()})
+
+
+CONVERTERS: dict[str, Converter] = {
+    function.__name__: function
+    for function in (
+        folder,
+        batches,
+        steps,
+        saves,
+        validations,
+        warmup,
+        loggers,
+        precision,
+        max_length,
+        shuffle,
+        dpo_losses,
+        clip,
+        policy_loss,
+        scale_rewards,
+        engine,
+        val_sampling,
+        reward_weights,
+        correction,
+    )
+}
