@@ -14,7 +14,7 @@ from verl_like_migrate.migration import migrate, settings_of, translated
 from verl_like_migrate.modalities import reads_more
 from verl_like_migrate.programs import jobs
 from verl_like_migrate.settings import read_words
-from verl_like_migrate.tables import table
+from verl_like_migrate.tables import Table, table
 from verl_like_migrate.translation import Translation, translate
 
 
@@ -49,7 +49,7 @@ def arguments(interface: str, values: Mapping[str, Any]) -> CommandSettings:
     """Translate the arguments of another project's configuration in Python."""
     known = table(interface)
     found = translate(known, values)
-    idle = [f"{line.key} ({line.why})" for line in found.lines if line.kind == "without effect"]
+    idle = [f"{line.key} ({line.why})" for line in found.lines if _is_idle(known, line.key)]
     explained = [line for line in found.lines if line.kind == "converted" and line.settings and line.why]
     notes = [f"{line.text}: {line.why}" for line in explained if line.key in {**known.defaults, **known.unset}]
     return CommandSettings(
@@ -58,6 +58,11 @@ def arguments(interface: str, values: Mapping[str, Any]) -> CommandSettings:
         problems=[*found.problems, *found.empty],
         notes=[*notes, *([f"without effect here: {', '.join(idle)}"] if idle else [])],
     )
+
+
+def _is_idle(known: Table, key: str) -> bool:
+    entry = known.entry(key)
+    return entry is not None and entry.kind == "without_effect"
 
 
 def _translated_options(found: Translation) -> frozenset[str]:

@@ -26,7 +26,7 @@ def key_hint(name: str, value: Any) -> str:
                 return f"; it is {peer}'s name. {known.hints[key]}"
             if entry.kind == "renamed":
                 option = entry.to + key.removeprefix(entry.pattern)
-                if key.endswith(f".{name}"):
+                if key.endswith(f".{name}") or option.endswith(f".{name}"):
                     return f"; did you mean {option}?"
                 if option != name:
                     return f"; it is {peer}'s name: write {option}={shown(known.value(option, value))}."

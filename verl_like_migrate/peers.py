@@ -1,4 +1,4 @@
-"""Names of the projects whose commands and files, or whose arguments in Python, can be read."""
+"""Names of the projects whose commands, files or arguments in Python can be read."""
 
 PEERS = ("verl", "easyr1", "openrlhf")
 KNOWN = ("trl", *PEERS)  # TRL's names on a command line are known only for hints

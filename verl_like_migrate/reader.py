@@ -14,7 +14,7 @@ from verl_like_migrate.peers import INTERFACES, PEERS
 
 
 class OtherProjects:
-    """Reads commands, launch scripts and YAML files of verl, EasyR1 and OpenRLHF, and TRL's configurations in Python."""
+    """Reads commands, launch scripts and YAML files of verl, EasyR1 and OpenRLHF, and TRL's arguments in Python."""
 
     projects = PEERS
     interfaces = INTERFACES

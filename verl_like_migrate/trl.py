@@ -1,7 +1,7 @@
 """Converters for TRL's arguments that have no direct equivalent, or whose numbers have another meaning.
 
-TRL counts responses per device and optimiser updates; verl_like counts prompts over all devices and steps, each of which
-may have several updates. A table without ``num_generations`` is one of a trainer on given rows, where they agree.
+TRL counts responses per device, and optimiser updates. verl_like counts prompts over all devices, and steps, which may
+have several updates. A table without ``num_generations`` is one of a trainer on given rows, where steps are updates.
 """
 
 from __future__ import annotations
@@ -202,6 +202,10 @@ def clip(values: PeerValues) -> Converted:
     return Converted({"actor.clip_ratio_low": low, "actor.clip_ratio_high": low if high is None else high})
 
 
+def kl_weight(values: PeerValues) -> Converted:
+    return Converted({"actor.weigh_kl_by_ratio": bool(values["use_bias_correction_kl"])} if values["beta"] else {})
+
+
 def policy_loss(values: PeerValues) -> Converted:
     kind, level = values["loss_type"], values["importance_sampling_level"]
     if kind not in LOSSES:
@@ -269,6 +273,7 @@ CONVERTERS: dict[str, Converter] = {
         shuffle,
         dpo_losses,
         clip,
+        kl_weight,
         policy_loss,
         scale_rewards,
         engine,

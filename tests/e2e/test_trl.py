@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -161,3 +164,40 @@ def test_the_weights_of_two_functions_scale_their_scores(
     )
     trainer = GRPOTrainer(str(arithmetic / "model"), [a, b], args, rows["train"])
     assert trainer.train().metrics["reward/score_mean"] == pytest.approx(0.5 * 1 + 2.0 * 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "reward"])
+def test_the_scripts_of_trl_itself_run_with_one_changed_import(
+    name: str, arithmetic: Path, tmp_path: Path, rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parser = pytest.importorskip("trl", reason="trl is not installed: make peers")
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: make peers")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    source = Path(parser.__file__).with_name("scripts") / f"{name}.py"
+    trainer = {"sft": "SFT", "dpo": "DPO", "grpo": "GRPO", "reward": "Reward"}[name]
+    script, num_changed = re.subn(
+        rf"from trl import {trainer}Trainer,", f"from verl_like.trl import {trainer}Trainer,", source.read_text()
+    )
+    assert num_changed == 1
+    data, out = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    table = {"sft": "sft", "grpo": "train"}.get(name, "pairs")
+    pq.write_table(pa.Table.from_pylist(rows[table][:16]), data / "train.parquet")
+    model = Path(shutil.copytree(arithmetic / "model", tmp_path / "model"))
+    words = ["--model_name_or_path", str(model), "--dataset_name", str(data), "--output_dir", str(out)]
+    words += ["--use_cpu", "--max_steps", "2", "--learning_rate", "1e-3"]
+    if name == "grpo":
+        (tmp_path / "my_rewards.py").write_text(
+            "def length(completions, **columns):\n    return [len(c) for c in completions]\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        config = json.loads((model / "config.json").read_text())  # TRL has no option for the length of prompts
+        (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1024}))
+        words += ["--reward_funcs", "my_rewards.length", "--max_completion_length", "6", "--num_generations", "4"]
+    else:
+        words += ["--max_length", "16"]
+    monkeypatch.setattr("sys.argv", [str(source), *words])
+    exec(compile(script, str(source), "exec"), {"__name__": "__main__"})
+    assert len((out / "metrics.jsonl").read_text().splitlines()) >= 2
+    assert (out / "config.json").is_file()

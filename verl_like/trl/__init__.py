@@ -8,7 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from verl_like.trl.arguments import DPOConfig, GRPOConfig, RewardConfig, SFTConfig
+from verl_like.trl.arguments import DPOConfig, GRPOConfig, SFTConfig
+from verl_like.trl.arguments import RewardArguments as RewardConfig
 from verl_like.trl.trainers import DPOTrainer, GRPOTrainer, RewardTrainer, SFTTrainer
 
 __all__ = [
@@ -27,7 +28,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__} has no attribute {name}")
     try:
-        found: Any = vars(import_module("trl")).get(name) or getattr(import_module("trl"), name)
+        found: Any = getattr(import_module("trl"), name)
     except (ImportError, AttributeError) as error:
         raise AttributeError(
             f"module {__name__} has {', '.join(__all__)}, and not {name}, which an installed TRL lacks too. Install "

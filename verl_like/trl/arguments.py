@@ -23,6 +23,7 @@ class Arguments:
     """
 
     interface: ClassVar[str]
+    name: ClassVar[str]
 
     def __init__(self, output_dir: str | Path | None = None, **arguments: Any) -> None:
         object.__setattr__(self, "_given", {})
@@ -35,7 +36,7 @@ class Arguments:
         self._given.update(arguments)
 
     def _unknown(self, name: str) -> str:
-        return f"{type(self).__name__} has no argument {name}{suggestion(name, self._defaults) or '; see docs/trl.md.'}"
+        return f"{self.name} has no argument {name}{suggestion(name, self._defaults) or '; see docs/trl.md.'}"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # of protocols such as copy's, before there are arguments
@@ -50,7 +51,7 @@ class Arguments:
         self._given[name] = value
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._given.items())})"
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self._given.items())})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all arguments, defaults included."""
@@ -60,25 +61,25 @@ class Arguments:
 class SFTConfig(Arguments):
     """TRL's SFTConfig."""
 
-    interface = "trl_sft"
+    interface, name = "trl_sft", "SFTConfig"
 
 
 class DPOConfig(Arguments):
     """TRL's DPOConfig."""
 
-    interface = "trl_dpo"
+    interface, name = "trl_dpo", "DPOConfig"
 
 
 class GRPOConfig(Arguments):
     """TRL's GRPOConfig."""
 
-    interface = "trl_grpo"
+    interface, name = "trl_grpo", "GRPOConfig"
 
 
-class RewardConfig(Arguments):
+class RewardArguments(Arguments):
     """TRL's RewardConfig."""
 
-    interface = "trl_reward"
+    interface, name = "trl_reward", "RewardConfig"
 
 
 def own_arguments(args: Any, kind: type[Arguments]) -> Arguments:
@@ -89,11 +90,17 @@ def own_arguments(args: Any, kind: type[Arguments]) -> Arguments:
     """
     if isinstance(args, kind):
         return args
-    if is_dataclass(args) and type(args).__name__ == kind.__name__:
-        plain = type(args)(output_dir=args.output_dir)  # type: ignore[call-arg, attr-defined]
-        pairs = {each.name: (vars(args)[each.name], vars(plain)[each.name]) for each in fields(args) if each.init}
-        return kind(args.output_dir, **{name: new for name, (new, old) in pairs.items() if new != old})  # type: ignore[attr-defined]
-    raise TypeError(f"args is a {type(args).__name__}; expected a {kind.__name__} of verl_like.trl or of TRL.")
+    if is_dataclass(args) and not isinstance(args, type) and type(args).__name__ == kind.name:
+        return kind(**_set_in(args))
+    raise TypeError(f"args is a {type(args).__name__}; expected a {kind.name} of verl_like.trl or of TRL.")
+
+
+def _set_in(args: Any) -> dict[str, Any]:
+    """Return the fields of TRL's object that differ from those of a new one; others are its defaults."""
+    needed = {"output_dir": args.output_dir, "use_cpu": args.use_cpu}  # transformers refuses the defaults without a GPU
+    plain = vars(type(args)(**needed))
+    pairs = {each.name: (vars(args)[each.name], plain[each.name]) for each in fields(args) if each.init}
+    return {**needed, **{name: new for name, (new, old) in pairs.items() if new != old}}
 
 
 def plain_values(arguments: Arguments) -> dict[str, Any]:

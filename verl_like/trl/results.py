@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+log = logging.getLogger(__name__)
 
 
 class TrainOutput(NamedTuple):
@@ -30,6 +33,16 @@ class TrainerState:
 
     global_step: int = 0
     log_history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class MainProcess:
+    """Stands for accelerate's object, which scripts ask for the main process: here, a script has no other."""
+
+    is_main_process = True
+
+    def print(self, *words: Any) -> None:
+        """Log a line."""
+        log.info(" ".join(map(str, words)))
 
 
 def log_history(rows: Sequence[Mapping[str, Any]], *, loss: str) -> list[dict[str, Any]]:

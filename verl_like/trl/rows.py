@@ -20,7 +20,7 @@ NEEDED["rm"] = NEEDED["dpo"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class DatasetRows:
     """The rows of a data set.
 
     Args:
@@ -34,7 +34,7 @@ class Rows:
     number: int | None
 
 
-def rows_of(dataset: Any, *, job: str, name: str) -> Rows:
+def rows_of(dataset: Any, *, job: str, name: str) -> DatasetRows:
     """Return the rows of a ``datasets.Dataset``, a table, a list of dicts, or names of files.
 
     Args:
@@ -65,7 +65,7 @@ def rows_of(dataset: Any, *, job: str, name: str) -> Rows:
         if isinstance(first["completion"], list):
             dataset = [_with_text(row, f"row {i} of {name}") for i, row in enumerate(_each(dataset, name))]
     is_counted = isinstance(dataset, Sized) and not _are_files(dataset)
-    return Rows(dataset, options, len(dataset) if is_counted else None)
+    return DatasetRows(dataset, options, len(dataset) if is_counted else None)
 
 
 def _are_files(dataset: Any) -> bool:

@@ -11,20 +11,20 @@ from verl_like.trl.arguments import (
     Arguments,
     DPOConfig,
     GRPOConfig,
-    RewardConfig,
+    RewardArguments,
     SFTConfig,
     own_arguments,
     plain_values,
 )
 from verl_like.trl.refused import refuse_others
-from verl_like.trl.results import TrainerState, TrainOutput, log_history, output
+from verl_like.trl.results import MainProcess, TrainerState, TrainOutput, log_history, output
 
 if TYPE_CHECKING:
     from verl_like.config.schema import Config
 
 
-class RowTrainer:
-    """Trains on given rows with the arguments of TRL.
+class RunTrainer:
+    """Runs a job with the arguments of TRL.
 
     ``config`` is the run's configuration, and may be changed before ``train()``.
 
@@ -60,7 +60,7 @@ class RowTrainer:
         values = self._values(others)
         refuse_others(type(self).__name__, others)
         self.args = own_arguments(args, self.arguments) if args is not None else self._default_arguments(model)
-        self.state = TrainerState()
+        self.state, self.accelerator = TrainerState(), MainProcess()
         self._processing_class = processing_class
         if train_dataset is None:
             raise ValueError(f"train_dataset is None, but {type(self).__name__} needs rows. Pass a data set.")
@@ -187,19 +187,19 @@ class RowTrainer:
         """Do nothing: a run closes its trackers itself."""
 
 
-class SFTTrainer(RowTrainer):
+class SFTTrainer(RunTrainer):
     """Runs ``verl-like sft``: rows have the columns prompt and completion."""
 
     job, loss, suffix, arguments = "sft", "sft/loss", "SFT", SFTConfig
 
 
-class RewardTrainer(RowTrainer):
+class RewardTrainer(RunTrainer):
     """Runs ``verl-like rm``: rows have the columns chosen and rejected."""
 
-    job, loss, suffix, arguments = "rm", "rm/loss", "Reward", RewardConfig
+    job, loss, suffix, arguments = "rm", "rm/loss", "Reward", RewardArguments
 
 
-class DPOTrainer(RowTrainer):
+class DPOTrainer(RunTrainer):
     """Runs ``verl-like dpo``: rows have the columns chosen and rejected.
 
     Args:
@@ -216,7 +216,7 @@ class DPOTrainer(RowTrainer):
         return {} if reference is None else {"dpo.ref_path": model_name(reference, "ref_model")}
 
 
-class GRPOTrainer(RowTrainer):
+class GRPOTrainer(RunTrainer):
     """Runs ``verl-like train``: rows have a column prompt, and reward functions get the others by name.
 
     Args:
@@ -225,8 +225,18 @@ class GRPOTrainer(RowTrainer):
 
     job, loss, suffix, arguments = "train", "actor/loss", "GRPO", GRPOConfig
 
-    def __init__(self, model: str | Path, reward_funcs: Any = None, args: Any = None, **others: Any) -> None:
-        super().__init__(model, args, reward_funcs=reward_funcs, **others)
+    def __init__(
+        self,
+        model: str | Path,
+        reward_funcs: Any = None,
+        args: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        **others: Any,
+    ) -> None:
+        others["reward_funcs"] = reward_funcs
+        super().__init__(model, args, train_dataset, eval_dataset, processing_class, **others)
 
     def _values(self, others: dict[str, Any]) -> dict[str, Any]:
         self._reward_funcs = others.pop("reward_funcs")
