@@ -153,11 +153,9 @@ def precision(values: PeerValues) -> Converted:
 
 
 def max_length(values: PeerValues) -> Converted:
-    longest = values["max_length"]
-    if longest is None:
-        raise ValueError("a run needs a limit in tokens. Give the length of the longest row")
+    longest = int(values["max_length"])
     return Converted(
-        {"data.max_prompt_length": int(longest), "data.max_response_length": int(longest)},
+        {"data.max_prompt_length": longest, "data.max_response_length": longest},
         "limits the prompt and the response each; longer rows are refused",
     )
 
@@ -197,7 +195,7 @@ def clip(values: PeerValues) -> Converted:
     low, high = values["epsilon"], values["epsilon_high"]
     if values["loss_type"] == "cispo":
         if high is None or high < 1:
-            raise ValueError(f"epsilon_high is {high}, the largest weight of cispo; expected at least 1, such as 5")
+            return Converted()  # refused with the loss
         return Converted({"actor.clip_ratio_low": 1.0, "actor.clip_ratio_high": high - 1}, "weights up to epsilon_high")
     return Converted({"actor.clip_ratio_low": low, "actor.clip_ratio_high": low if high is None else high})
 
@@ -213,6 +211,9 @@ def policy_loss(values: PeerValues) -> Converted:
     if level not in ("token", "sequence"):
         raise ValueError(f"importance_sampling_level is {level}; expected token or sequence")
     loss, aggregation = LOSSES[kind]
+    if loss == "cispo" and (values["epsilon_high"] is None or values["epsilon_high"] < 1):
+        found = values["epsilon_high"]
+        raise ValueError(f"epsilon_high is {found}, the largest weight of cispo; expected at least 1, such as 5")
     if level == "sequence" and loss != "gspo":
         if loss != "ppo":
             raise ValueError(f"loss_type={kind} has a ratio for each token. Leave importance_sampling_level out")
@@ -252,8 +253,8 @@ def correction(values: PeerValues) -> Converted:
         raise ValueError("vllm_importance_sampling_mode is token or sequence, _, and truncate or mask")
     upper = values.get("vllm_importance_sampling_cap") or values.get("vllm_importance_sampling_clip_max", 3.0)
     lower = values.get("vllm_importance_sampling_clip_min")
-    if upper is None or (kind == "truncate" and lower):
-        raise ValueError("weights need vllm_importance_sampling_clip_max, and have a lower bound only if masked")
+    if kind == "truncate" and lower:
+        raise ValueError("vllm_importance_sampling_clip_min is set, but only masked weights have a lower bound")
     found = {"level": level, "mode": kind, "upper": float(upper), "lower": float(lower or 0.0)}
     return Converted({f"{CORRECTION}.{name}": value for name, value in found.items()})
 

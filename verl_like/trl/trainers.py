@@ -75,8 +75,8 @@ class RunTrainer:
         """Take the arguments of one trainer out of ``others``; return the options that they set."""
         return {}
 
-    def _objects(self) -> dict[str, Any]:
-        """Return options whose values are functions."""
+    def _rewards(self) -> dict[str, Any]:
+        """Return the options of the reward."""
         return {}
 
     def _config(self, values: Mapping[str, Any], train_dataset: Any, eval_dataset: Any, *, peft_config: Any) -> Config:
@@ -84,16 +84,19 @@ class RunTrainer:
         from verl_like.checks.gpus import num_gpus
         from verl_like.config.foreign_command import read_arguments
         from verl_like.config.problems import refuse
+        from verl_like.from_python import is_object
         from verl_like.trl.adapters import lora_options
         from verl_like.trl.rows import rows_of
 
         rows = rows_of(train_dataset, job=self.job, name="train_dataset")
-        objects = {"data.train_files": rows.given, **self._objects()}
+        objects = {"data.train_files": rows.given}
         if eval_dataset is not None:
             objects["data.val_files"] = rows_of(eval_dataset, job=self.job, name="eval_dataset").given
         elif self.args.eval_strategy != "no":
             raise ValueError(f"eval_strategy is {self.args.eval_strategy}, but there is no eval_dataset. Pass one.")
         own = {**values, **rows.options, **lora_options(peft_config)}
+        for name, value in self._rewards().items():
+            (objects if is_object(name, value) else own)[name] = value
         given = plain_values(self.args)
         devices = 1 if given.get("use_cpu") else max(num_gpus(), 1)
         config, problems = read_arguments(
@@ -242,7 +245,7 @@ class GRPOTrainer(RunTrainer):
         self._reward_funcs = others.pop("reward_funcs")
         return {}
 
-    def _objects(self) -> dict[str, Any]:
+    def _rewards(self) -> dict[str, Any]:
         from verl_like.trl.rewards import reward_values
 
         return reward_values(self._reward_funcs, self.args.reward_weights)
