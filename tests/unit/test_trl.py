@@ -64,7 +64,7 @@ def test_an_unknown_argument_is_refused_with_the_right_name(kind: Any) -> None:
         kind("out", lerning_rate=1e-5)
     with pytest.raises(AttributeError, match="did you mean max_steps"):
         kind("out").max_step = 3
-    with pytest.raises(AttributeError, match="no argument nothing_alike; see docs/trl.md"):
+    with pytest.raises(AttributeError, match=r"no argument nothing_alike; see docs/trl\.md"):
         _ = kind("out").nothing_alike
 
 
@@ -74,12 +74,8 @@ def test_a_trainer_without_args_names_its_folder_after_the_model() -> None:
     assert (config.model.path, config.actor.optim.lr, config.trainer.total_epochs) == ("Qwen/Qwen3-0.6B", 2e-5, 3)
 
 
-@pytest.mark.parametrize(
-    "dataset", [PROMPTS, pa.Table.from_pylist(PROMPTS), (row for row in PROMPTS)], ids=["list", "table", "iterable"]
-)
+@pytest.mark.parametrize("dataset", [PROMPTS, pa.Table.from_pylist(PROMPTS)], ids=["list", "table"])
 def test_rows_in_memory_are_passed_on_with_names_for_their_columns(dataset: Any) -> None:
-    if not isinstance(dataset, (list, pa.Table)):
-        dataset = list(dataset)
     data = GRPOTrainer("m", length, GRPOConfig("out"), dataset).config.data
     assert data.train_files is dataset
     assert (data.prompt_key, data.answer_key, data.apply_chat_template) == ("prompt", "", False)
