@@ -49,8 +49,8 @@ def _per_step(values: PeerValues) -> int:
         raise ValueError("generation_batch_size and steps_per_generation are both set. Keep one")
     if size is not None:
         return int(size)
-    accumulated = values["gradient_accumulation_steps"]
-    return _per_update(values) // accumulated * int(accumulated if steps is None else steps)
+    accumulated = int(values["gradient_accumulation_steps"])
+    return _per_update(values) // accumulated * (accumulated if steps is None else int(steps))
 
 
 def batches(values: PeerValues) -> Converted:

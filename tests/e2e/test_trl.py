@@ -93,6 +93,7 @@ trainer = GRPOTrainer(
     MODEL, [is_short, has_answer], args, ROWS["train"], ROWS["val"], AutoTokenizer.from_pretrained(MODEL)
 )
 result = trainer.train()
+validation = trainer.evaluate()
 trainer.save_model(OUT)
 """
 LOSSES = {"sft": "sft/loss", "dpo": "dpo/loss", "reward": "rm/loss", "grpo": "actor/loss", "two": "actor/loss"}
@@ -137,6 +138,8 @@ def test_a_script_for_trl_runs_with_one_changed_import(
     start = AutoModelForCausalLM.from_pretrained(arithmetic / "model").state_dict()
     assert any((saved[each] != start[each]).any() for each in saved if each in start), "the saved model has learnt"
     assert len(AutoTokenizer.from_pretrained(out)) == len(AutoTokenizer.from_pretrained(arithmetic / "model"))
+    if name == "two":
+        assert math.isfinite(names["validation"]["val/mean@4"]), "num_generations responses, as in training"
     if name == "dpo":
         assert 0 <= names["accuracy"] <= 1
 

@@ -148,7 +148,7 @@ class RunTrainer:
         Raises:
             ValueError: the run has not validated.
         """
-        validations = [
+        validations: list[dict[str, float]] = [
             {name: value for name, value in row.items() if name.startswith("val/")} for row in self.state.log_history
         ]
         found = next((each for each in reversed(validations) if each), None)
