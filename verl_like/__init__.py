@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from verl_like.config.schema import Config
     from verl_like.protocol import DataProto
-    from verl_like.scripting import Trained, config_of, evaluate, export, train
+    from verl_like.scripting import Trained, config_of, evaluate, export, train, train_on_rows
 
 __version__ = "0.1.0"
-__all__ = ["Config", "DataProto", "Trained", "config_of", "evaluate", "export", "train"]
+__all__ = ["Config", "DataProto", "Trained", "config_of", "evaluate", "export", "train", "train_on_rows"]
 
 _HOMES = {"Config": "config.schema", "DataProto": "protocol"}
 

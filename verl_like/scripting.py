@@ -1,6 +1,6 @@
 """The commands as Python functions of a configuration.
 
-``from verl_like import Config, DataProto, config_of, evaluate, export, train`` imports them; docs/scripting.md has an
+``from verl_like import config_of, evaluate, export, train, train_on_rows`` imports them; docs/scripting.md has an
 example.
 """
 

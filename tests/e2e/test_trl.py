@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from tests._trl import peer_module
 from verl_like.trl import GRPOConfig, GRPOTrainer
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -174,10 +175,9 @@ def test_the_weights_of_two_functions_scale_their_scores(
 def test_the_scripts_of_trl_itself_run_with_one_changed_import(
     name: str, arithmetic: Path, tmp_path: Path, rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parser = pytest.importorskip("trl", reason="trl is not installed: make peers")
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed: make peers")
+    package, datasets = peer_module("trl"), peer_module("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    source = Path(parser.__file__).with_name("scripts") / f"{name}.py"
+    source = Path(str(package.__file__)).with_name("scripts") / f"{name}.py"
     trainer = {"sft": "SFT", "dpo": "DPO", "grpo": "GRPO", "reward": "Reward"}[name]
     script, num_changed = re.subn(
         rf"from trl import {trainer}Trainer,", f"from verl_like.trl import {trainer}Trainer,", source.read_text()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from typing import Any
 
 import pytest
 
+from tests._trl import peer_module
 from verl_like.config.compose import read
 from verl_like.config.options import option_at
 from verl_like_migrate.migration import settings_of
@@ -58,7 +58,7 @@ def test_the_defaults_of_a_configuration_request_nothing_that_is_not_here(interf
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_every_field_of_trls_class_is_known_with_its_default(interface: str) -> None:
     kind = interface.removeprefix("trl_")
-    module = pytest.importorskip(f"trl.trainer.{kind}_config", reason="trl is not installed: make peers")
+    module = peer_module(f"trl.trainer.{kind}_config")
     found = next(each for name, each in vars(module).items() if name.lower() == f"{kind}config")
     known = table(interface)
     shown = {**known.unset, **known.defaults}
@@ -73,7 +73,7 @@ def test_every_field_of_trls_class_is_known_with_its_default(interface: str) -> 
     assert {name: shown[name] for name in defaults} == defaults
     # Names of older versions, which are accepted.
     assert set(shown) - set(fields) <= {"warmup_ratio", "max_prompt_length"}
-    assert importlib.import_module("trl").__version__.startswith("1.16")
+    assert peer_module("trl").__version__.startswith("1.16")
 
 
 @pytest.mark.parametrize(

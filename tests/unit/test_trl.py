@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import verl_like.trl
+from tests._trl import peer_module
 from tests.unit.test_imports import HEAVY, run
 from verl_like.trl import (
     DPOConfig,
@@ -82,8 +84,7 @@ def test_rows_in_memory_are_passed_on_with_names_for_their_columns(dataset: Any)
 
 
 def test_rows_of_pandas_and_of_datasets_are_read() -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed: make peers")
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed: make peers")
+    pandas, datasets = peer_module("pandas"), peer_module("datasets")
     for dataset in (pandas.DataFrame(PROMPTS), datasets.Dataset.from_list(PROMPTS)):
         assert GRPOTrainer("m", length, GRPOConfig("out"), dataset).config.data.train_files is dataset
     with pytest.raises(ValueError, match="has the splits train, test"):
@@ -248,16 +249,15 @@ def test_a_tokenizer_is_stored_under_a_name_of_its_content(tmp_path: Path) -> No
         tokenizer_path(3, tmp_path)
 
 
-def test_other_names_are_those_of_trl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "trl.py").write_text("def get_peft_config(): return 5\nclass KTOTrainer: ...\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "trl", raising=False)
-    assert verl_like.trl.get_peft_config() == 5
+def test_other_names_are_those_of_trl(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = ModuleType("trl")
+    vars(installed).update(get_peft_config=length, KTOTrainer=object)
+    monkeypatch.setitem(sys.modules, "trl", installed)
+    assert verl_like.trl.get_peft_config is length
     with pytest.raises(AttributeError, match="has no KTOTrainer; expected a trainer among"):
         _ = verl_like.trl.KTOTrainer
     with pytest.raises(AttributeError, match="not get_anything, which an installed TRL lacks too"):
         _ = verl_like.trl.get_anything
-    monkeypatch.delitem(sys.modules, "trl")
 
 
 @pytest.mark.processes
