@@ -1,4 +1,4 @@
-"""TRL's trainers, step by step, in processes of their own; ``make peers`` installs TRL."""
+"""TRL's trainers, step by step, each in separate processes; ``make peers`` installs TRL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Arguments of every configuration: on CPU in float32, without anything besides the steps.
+# Arguments of every configuration: on CPU in float32, and nothing but the steps.
 PLAIN: dict[str, Any] = {
     "use_cpu": True,
     "bf16": False,

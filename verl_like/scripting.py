@@ -145,7 +145,7 @@ def train_on_rows(config: Config, *, job: str) -> Trained:
         config_yaml = _recorded(config)
         restore(config, config_yaml, job=job)
         step = train_on_rows(config, config_yaml, job=job)
-    validations = read_metrics(folder.metrics).get(ROW_JOBS[job].val_metric, {})
+    validations = read_metrics(folder.metrics).get(ROW_JOBS[job].val_metric(config), {})
     return Trained(folder.path, step, validations[max(validations)] if validations else None)
 
 

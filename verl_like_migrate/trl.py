@@ -148,6 +148,23 @@ def max_length(values: PeerValues) -> Converted:
     )
 
 
+def loss_on(values: PeerValues) -> Converted:
+    """Convert the masks of supervised training, whose defaults depend on the columns of the rows."""
+    form, only_completion = values.get("row_form", "completion"), values["completion_only_loss"]
+    if values["assistant_only_loss"]:
+        if form == "text":
+            raise ValueError("assistant_only_loss is true, but rows are texts; expected messages, or leave it out")
+        if form == "completion" and only_completion is False:
+            raise ValueError(
+                "assistant_only_loss is true and completion_only_loss is false; expected one of them, because the "
+                "assistant's turns of prompts are not learnt here"
+            )
+        return Converted({"sft.loss_on": "assistant"})
+    if only_completion and form != "completion":
+        raise ValueError(f"completion_only_loss is true, but rows have {form}; expected prompt and completion")
+    return Converted({"sft.loss_on": "assistant" if form == "completion" and only_completion is not False else "all"})
+
+
 def shuffle(values: PeerValues) -> Converted:
     orders = {"random": True, "sequential": False}
     if values["train_sampling_strategy"] not in orders:
@@ -184,6 +201,7 @@ CONVERTERS: dict[str, Converter] = {
         loggers,
         precision,
         max_length,
+        loss_on,
         shuffle,
         dpo_losses,
         *trl_grpo.CONVERTERS,

@@ -23,11 +23,11 @@ from recipes.reward_model import prepare as ultrafeedback
 from tests.unit._published_rows import write_published
 from verl_like.config.schema import DataConfig
 from verl_like.data import reasoning_gym
-from verl_like.data.answers import sft_rows
 from verl_like.data.files import read_rows
 from verl_like.data.prompts import PromptDataset
 from verl_like.data.templates import load_tokenizer
 from verl_like.reward.resolve import resolve
+from verl_like.training.sft_rows import sft_rows
 
 GSM8K = Path(__file__).parents[2].parent / "shared/data/gsm8k"
 PUBLISHED = {"question": "How many?", "answer": "2+2 = <<2+2=4>>4\n#### 1,004"}

@@ -20,7 +20,7 @@ def remote(rows: DataProto) -> RemoteBatch:
     prompts, responses = (rows.ragged(name).lengths for name in ("prompt_ids", "response_ids"))
     index = np.arange(len(rows), dtype=np.int32)
     layer = Layer(COLUMNS, "prompts", (object(),), np.zeros(len(rows), np.int32), index)  # type: ignore[arg-type]
-    return RemoteBatch({"tokens": prompts + responses, "response_tokens": responses}, [layer])
+    return RemoteBatch({"tokens": prompts + responses, "learnt_tokens": responses}, [layer])
 
 
 def table(num_rows: int) -> DataProto:
@@ -37,7 +37,7 @@ def combined(batch: RemoteBatch) -> list[tuple[int, int]]:
     [responses] = [layer for layer in batch.layers if layer.columns == {"response_ids", "response_mask"}]
     found = list(zip(prompts.index.tolist(), responses.index.tolist(), strict=True))
     assert batch.facts["tokens"].tolist() == [i + 1 + j + 10 for i, j in found]
-    assert batch.facts["response_tokens"].tolist() == [j + 10 for _, j in found]
+    assert batch.facts["learnt_tokens"].tolist() == [j + 10 for _, j in found]
     return found
 
 

@@ -95,25 +95,33 @@ def test_names_of_files_are_read_for_their_columns(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(ANSWERS), tmp_path / "rows.parquet")
     for given in (str(tmp_path / "rows.parquet"), [tmp_path / "rows.parquet"]):
         data = SFTTrainer("m", SFTConfig("out"), given).config.data
-        assert (data.train_files, data.answer_key) == (given, "completion")
+        assert (data.train_files, data.answer_key) == (given, "")
 
 
-def test_chats_use_the_template_and_a_completion_of_one_message_is_its_text() -> None:
-    data = SFTTrainer("m", SFTConfig("out"), [{"prompt": CHAT, "completion": [REPLY]}]).config.data
-    assert data.apply_chat_template
-    assert data.train_files == [{"prompt": CHAT, "completion": "b"}]
+def test_chats_use_the_template() -> None:
+    assert SFTTrainer("m", SFTConfig("out"), [{"prompt": CHAT, "completion": [REPLY]}]).config.data.apply_chat_template
+    assert not SFTTrainer("m", SFTConfig("out"), [{"text": "a"}]).config.data.apply_chat_template
     assert DPOTrainer(
         "m", None, DPOConfig("out"), train_dataset=[{"chosen": [*CHAT, REPLY], "rejected": [*CHAT, REPLY]}]
     ).config.data.apply_chat_template
     assert not RewardTrainer("m", RewardConfig("out"), PAIRS).config.data.apply_chat_template
 
 
+def test_the_tokens_that_are_learnt_are_those_of_trl() -> None:
+    def learnt(rows: list[Any], **options: Any) -> str:
+        return SFTTrainer("m", SFTConfig("out", **options), rows).config.sft.loss_on
+
+    chats = [{"messages": [*CHAT, REPLY]}]
+    assert learnt(ANSWERS) == "assistant" and learnt(ANSWERS, completion_only_loss=False) == "all"
+    assert learnt(chats) == "all" and learnt(chats, assistant_only_loss=True) == "assistant"
+    assert learnt([{"text": "a"}]) == "all"
+
+
 @pytest.mark.parametrize(
     ("trainer", "dataset", "message"),
     [
-        (SFTTrainer, [{"messages": [REPLY]}], "lacks completion and prompt; it has messages"),
-        (SFTTrainer, [{"text": "a"}], "Expected the columns prompt and completion"),
-        (SFTTrainer, [{"prompt": CHAT, "completion": [REPLY, REPLY]}], "row 0 of train_dataset has a completion of"),
+        (SFTTrainer, [{"conversations": [REPLY]}], "lacks completion and prompt; it has conversations"),
+        (SFTTrainer, PROMPTS, "Expected the columns prompt and completion, or messages, or text"),
         (DPOTrainer, PROMPTS, "lacks chosen and rejected"),
         (RewardTrainer, [], "train_dataset has no rows"),
         (SFTTrainer, [1], "row 0 of train_dataset is a int"),

@@ -11,12 +11,13 @@ from verl_like.from_python import ArrowTable
 
 FORMS = {
     "train": "a column prompt",
-    "sft": "the columns prompt and completion",
+    "sft": "the columns prompt and completion, or messages, or text",
     "dpo": "the columns chosen and rejected, and prompt unless both begin with it",
     "rm": "the columns chosen and rejected, and prompt unless both begin with it",
 }
-NEEDED = {"train": {"prompt"}, "sft": {"prompt", "completion"}, "dpo": {"chosen", "rejected"}}
-NEEDED["rm"] = NEEDED["dpo"]
+PAIR = [{"chosen", "rejected"}]
+# Job -> the columns of each form of its rows; a row is of the first that it has.
+NEEDED = {"train": [{"prompt"}], "sft": [{"prompt", "completion"}, {"messages"}, {"text"}], "dpo": PAIR, "rm": PAIR}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,13 @@ class DatasetRows:
     Args:
         given: names of files, a table, or rows, as ``data.train_files`` takes them.
         options: options that the columns of the first row set.
+        form: a column that only rows of this form have: prompt, completion, messages, text or chosen.
         number: number of rows; None if it is unknown.
     """
 
     given: Any
     options: Mapping[str, Any]
+    form: str
     number: int | None
 
 
@@ -51,21 +54,20 @@ def rows_of(dataset: Any, *, job: str, name: str) -> DatasetRows:
     first = next(_each(dataset, name), None)
     if first is None:
         raise ValueError(f"{name} has no rows; expected at least one.")
-    if missing := sorted(NEEDED[job] - first.keys()):
+    columns = next((form for form in NEEDED[job] if form <= first.keys()), None)
+    if columns is None:
+        missing = sorted(NEEDED[job][0] - first.keys())
         raise ValueError(
             f"{name} lacks {' and '.join(missing)}; it has {', '.join(sorted(first))}. Expected {FORMS[job]}: rename "
             f"columns, or map the rows to this form."
         )
-    has_chats = any(isinstance(first.get(column), list) for column in ("prompt", *NEEDED[job]))
+    has_chats = any(isinstance(first.get(column), list) for column in {"prompt", *columns})
     options: dict[str, Any] = {"data.prompt_key": "prompt", "data.apply_chat_template": has_chats}
-    if job == "train":
-        options["data.answer_key"] = ""  # reward functions get every column by its name
-    if job == "sft":
-        options["data.answer_key"] = "completion"
-        if isinstance(first["completion"], list):
-            dataset = [_with_text(row, f"row {i} of {name}") for i, row in enumerate(_each(dataset, name))]
+    if job in ("train", "sft"):
+        options["data.answer_key"] = ""  # reward functions get every column by its name; answers are in completion
     is_counted = isinstance(dataset, Sized) and not _are_files(dataset)
-    return DatasetRows(dataset, options, len(dataset) if is_counted else None)
+    form = next(column for column in ("messages", "text", "completion", "chosen", "prompt") if column in columns)
+    return DatasetRows(dataset, options, form, len(dataset) if is_counted else None)
 
 
 def _are_files(dataset: Any) -> bool:
@@ -99,14 +101,3 @@ def _each(dataset: Any, name: str) -> Iterator[Mapping[str, Any]]:
         if not isinstance(row, Mapping):
             raise ValueError(f"row {i} of {name} is a {type(row).__name__}; expected a dict of columns.")
         yield row
-
-
-def _with_text(row: Mapping[str, Any], location: str) -> dict[str, Any]:
-    """Return a row whose completion is the text of its one message."""
-    completion = row["completion"]
-    if isinstance(completion, list) and len(completion) == 1 and completion[0].get("role") == "assistant":
-        return {**row, "completion": completion[0].get("content")}
-    raise ValueError(
-        f"{location} has a completion of {str(completion)[:80]!r}; expected one message of the assistant. Move the "
-        "messages before the last answer to the prompt."
-    )

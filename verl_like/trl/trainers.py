@@ -21,6 +21,7 @@ from verl_like.trl.results import MainProcess, TrainerState, TrainOutput, log_hi
 
 if TYPE_CHECKING:
     from verl_like.config.schema import Config
+    from verl_like.trl.rows import DatasetRows
 
 
 class RunTrainer:
@@ -79,6 +80,10 @@ class RunTrainer:
         """Return the options of the reward."""
         return {}
 
+    def _of_rows(self, rows: DatasetRows) -> dict[str, Any]:
+        """Return values of the rows that the translation of the arguments reads."""
+        return {"num_rows": rows.number}
+
     def _config(self, values: Mapping[str, Any], train_dataset: Any, eval_dataset: Any, *, peft_config: Any) -> Config:
         from verl_like.checks.cluster import only_on_gpus
         from verl_like.checks.gpus import num_gpus
@@ -101,7 +106,7 @@ class RunTrainer:
         devices = 1 if given.get("use_cpu") else max(num_gpus(), 1)
         config, problems = read_arguments(
             self.arguments.interface,
-            {**given, "num_devices": devices, "num_rows": rows.number},
+            {**given, "num_devices": devices, **self._of_rows(rows)},
             [(name, value, type(self).__name__) for name, value in own.items()],
             only_on_gpus=only_on_gpus,
         )
@@ -191,9 +196,12 @@ class RunTrainer:
 
 
 class SFTTrainer(RunTrainer):
-    """Runs ``verl-like sft``: rows have the columns prompt and completion."""
+    """Runs ``verl-like sft``: rows have the columns prompt and completion, or messages, or text."""
 
     job, loss, suffix, arguments = "sft", "sft/loss", "SFT", SFTConfig
+
+    def _of_rows(self, rows: DatasetRows) -> dict[str, Any]:
+        return {**super()._of_rows(rows), "row_form": rows.form}
 
 
 class RewardTrainer(RunTrainer):
