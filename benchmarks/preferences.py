@@ -1,10 +1,10 @@
 """Compare training on given rows with TRL's: ``PYTHONPATH=.peers python -m benchmarks.preferences`` (``make peers``).
 
 Both take steps of DPO and of supervised training on the same model of 2.4 million parameters, rows, batch and cores, in
-float32, with prompts three times as long as answers. Ours is the real stack with its defaults, of which two workers
-are those of two cores. TRL runs in one process of two threads or two of one, with micro-batches of two sizes; the best
-of them counts. In DPO the reference's log-probs are computed before the first step in both. All alternate. Prints one
-JSON object as its last line.
+float32. Prompts are three times as long as answers, and lengths vary as much as those of GSM8K. Ours is the real stack
+with its defaults for two cores. TRL runs in one process of two threads or two of one, with micro-batches of several
+sizes; the best of them counts. Neither computes the reference's log-probs in the measured steps. All alternate. Prints
+one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -28,18 +28,26 @@ from verl_like.backends.allocator import allocator_environment
 
 ROUNDS = 7
 ROWS, BATCH, LR = 1024, 32, 1e-6
-PROMPTS, ANSWERS = (64, 192), (16, 64)  # tokens, from and to below
-MICRO_BATCHES = {"dpo": (4, 16), "sft": (8, 32)}  # items
+MEAN, VARIATION, LONGEST = 160, 0.4, 512  # tokens of a prompt with an answer; standard deviation over mean
+PROMPT_SHARE = 0.75
+MICRO_BATCHES = {"dpo": (2, 4, 8), "sft": (2, 4, 8)}  # items
 UNITS = {"dpo": "pairs", "sft": "tokens"}
 
 
 def write_rows(folder: Path) -> None:
+    """Write rows of log-normal lengths; the answers of a prompt are about equally long."""
     rng = np.random.default_rng(0)
+    spread = np.sqrt(np.log1p(VARIATION**2))
+    lengths = np.minimum(MEAN * rng.lognormal(-(spread**2) / 2, spread, ROWS), LONGEST)
 
-    def text(bounds: tuple[int, int]) -> str:
-        return "".join(rng.choice(list(SYMBOLS), rng.integers(*bounds)))
+    def text(tokens: float) -> str:
+        return "".join(rng.choice(list(SYMBOLS), max(round(tokens), 1)))
 
-    rows = [{"prompt": text(PROMPTS), "chosen": text(ANSWERS), "rejected": text(ANSWERS)} for _ in range(ROWS)]
+    def row(length: float) -> dict[str, str]:
+        answers = (1 - PROMPT_SHARE) * length * rng.uniform(0.8, 1.2, 2)
+        return {"prompt": text(PROMPT_SHARE * length), "chosen": text(answers[0]), "rejected": text(answers[1])}
+
+    rows = [row(length) for length in lengths]
     (folder / "dpo.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     answered = [{"prompt": row["prompt"], "answer": row["chosen"]} for row in rows]
     (folder / "sft.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answered))
@@ -62,8 +70,8 @@ def own(rank: int, folder: Path, job: str) -> Iterator[Job]:
             "data.answer_key=answer",
             "data.apply_chat_template=false",
             f"data.train_batch_size={BATCH}",
-            f"data.max_prompt_length={PROMPTS[1]}",
-            f"data.max_response_length={ANSWERS[1]}",
+            f"data.max_prompt_length={LONGEST}",
+            f"data.max_response_length={LONGEST}",
             f"actor.mini_batch_size={BATCH}",
             f"actor.optim.lr={LR}",
             f"trainer.output_dir={folder}",
@@ -98,17 +106,18 @@ def trl(rank: int, folder: Path, job: str, ranks: int, port: int, micro_batch: i
     """Yield a job that takes a step of TRL's trainer; returns this rank's number of units."""
 
     def trainer(callbacks: list[Any]) -> Any:
-        from datasets import Dataset
+        from datasets import load_dataset
         from transformers import AutoTokenizer
         from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-        rows = [json.loads(line) for line in (folder / f"{job}.jsonl").read_text().splitlines()]
+        cache = str(folder / "cache")  # of all ranks: one computes the reference's log-probs, and the others read them
+        rows = load_dataset("json", data_files=str(folder / f"{job}.jsonl"), cache_dir=cache, split="train")
         common = {
             "output_dir": str(folder / f"trl-{port}"),
             "per_device_train_batch_size": micro_batch,
             "gradient_accumulation_steps": BATCH // ranks // micro_batch,
             "learning_rate": LR,
-            "max_length": PROMPTS[1] + ANSWERS[1],
+            "max_length": 2 * LONGEST,
             **PLAIN,
         }
         more = {
@@ -118,9 +127,9 @@ def trl(rank: int, folder: Path, job: str, ranks: int, port: int, micro_batch: i
         }
         if job == "dpo":
             args = DPOConfig(**common, precompute_ref_log_probs=True)
-            return DPOTrainer(args=args, train_dataset=Dataset.from_list(rows), **more)
-        answered = [{"prompt": row["prompt"], "completion": row["answer"]} for row in rows]
-        return SFTTrainer(args=SFTConfig(**common), train_dataset=Dataset.from_list(answered), **more)
+            return DPOTrainer(args=args, train_dataset=rows, **more)
+        rows = rows.rename_column("answer", "completion")
+        return SFTTrainer(args=SFTConfig(**common), train_dataset=rows, **more)
 
     with trl_steps(rank, ranks, port, trainer) as step:
         yield lambda _: step()

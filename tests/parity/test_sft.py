@@ -23,7 +23,6 @@ from verl_like.training.sft_rows import sft_rows
 PEERS = Path(__file__).parents[2] / ".peers"
 if PEERS.is_dir() and str(PEERS) not in sys.path:
     sys.path.append(str(PEERS))
-TEMPLATES = PEERS / "trl/chat_templates"
 VOCABULARY = 512
 
 
@@ -65,7 +64,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def tokenizer(trl: Any) -> PreTrainedTokenizerFast:
     """Llama 3's template, after whose turns nothing is written that a model does not generate."""
-    return byte_tokenizer((TEMPLATES / "llama3.jinja").read_text())
+    return byte_tokenizer((Path(trl.__file__).parent / "chat_templates/llama3.jinja").read_text())
 
 
 @pytest.fixture(scope="module")
