@@ -22,9 +22,10 @@ PROGRAMS = {
         "train_rm": "rm",
     },
 }
-_SUPERVISED = "use `verl-like sft RECIPE.yaml`, which trains on data.prompt_key and data.answer_key."
+_SUPERVISED = "use `verl-like sft RECIPE.yaml`, which trains on answers, conversations and texts."
 _GENERATION = "use `verl-like generate RECIPE.yaml data.val_files=FILE`, which writes responses to the rows of a file."
 _PREFERENCES = "use `verl-like dpo RECIPE.yaml` or `verl-like rm RECIPE.yaml`, which train on pairs of responses."
+_SINGLE = "use `verl-like dpo RECIPE.yaml 'dpo.losses={kto: 1}'`, which trains on single responses with a label."
 # Project -> its programs for other tasks, each with its replacement in verl_like.
 OTHER_PROGRAMS: dict[str, dict[str, str]] = {
     "verl": {
@@ -37,7 +38,7 @@ OTHER_PROGRAMS: dict[str, dict[str, str]] = {
         "model_merger": "use `verl-like export RUN`, which writes the policy as a Hugging Face folder.",
     },
     "easyr1": {"model_merger": "use `verl-like export RUN`, which writes the policy as a Hugging Face folder."},
-    "openrlhf": {"batch_inference": _GENERATION, "train_prm": _PREFERENCES, "train_kto": _PREFERENCES},
+    "openrlhf": {"batch_inference": _GENERATION, "train_prm": _PREFERENCES, "train_kto": _SINGLE},
 }
 STARTER = re.compile(r"python|pypy|torchrun|deepspeed|accelerate|uv$|poetry$|-m$|--module$")
 FEWEST_SETTINGS = 3  # of a program with an unknown name
