@@ -19,7 +19,7 @@ from recipes.arithmetic.prepare import write_all
 Rows = list[dict[str, Any]]
 CHAT = (
     "{% if enable_thinking is defined and not enable_thinking %}-{% endif %}"
-    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}<end>\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 
@@ -54,8 +54,10 @@ def mbpp_row(task_id: int) -> dict[str, Any]:
 
 
 def ultrafeedback_row(prompt: str) -> dict[str, Any]:
-    chat = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "Yes."}]
-    return {"prompt": prompt, "prompt_id": "ab12", "chosen": chat, "rejected": chat, "score_chosen": 8.0}
+    chosen, rejected = (
+        [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}] for answer in ("Yes.", "No.")
+    )
+    return {"prompt": prompt, "prompt_id": "ab12", "chosen": chosen, "rejected": rejected, "score_chosen": 8.0}
 
 
 # Of each module that makes data: the files that it fetches, under the names that they have on the hub or elsewhere.
@@ -77,6 +79,7 @@ PUBLISHED: dict[str, Callable[[], dict[str, Rows]]] = {
         "full/validation-00000-of-00001.parquet": [mbpp_row(511)],
         "test.jsonl": [mbpp_row(11)],
     },
+    "recipes.ultrafeedback.prepare": lambda: PUBLISHED["recipes.reward_model.prepare"](),
     "recipes.reward_model.prepare": lambda: {
         "data/train_prefs-00000-of-00001.parquet": [ultrafeedback_row("Is it?"), ultrafeedback_row("Is it not?")],
         "test.jsonl": [ultrafeedback_row("Was it?")],
