@@ -945,3 +945,10 @@ def test_the_page_on_trl_says_what_the_table_says() -> None:
     ours = [name for row in rows for name in re.findall(r"`([a-z_]+\.[a-z_.0-9]+)", row.split("|")[2])]
     assert ours and [name for name in ours if option_at(name) is None and "NAME" not in name] == []
     assert {"learning_rate", "beta", "epsilon"} <= named
+
+
+def test_distillation_is_named_with_its_options_and_why_a_divergence_is_over_the_vocabulary() -> None:
+    [problem] = of_verl("distillation.enabled=true").problems
+    assert "Set algorithm.distill_coef and name the teacher in ref.path." in problem
+    assert "under a reverse KL over a teacher's top-k tokens" in problem
+    assert of_verl("distillation.enabled=false").problems == []
