@@ -110,6 +110,7 @@ NOT_RUN = {
                 "skewed_rollout",
                 "compat",
                 "e2e",
+                "preferences",
                 "start",
                 "overhead",
             )
