@@ -15,7 +15,7 @@ from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.protocol import Array, DataProto
 from verl_like.runs.saving import Savable
 from verl_like.training.reference import Reference
-from verl_like.training.row_trainer import Reports
+from verl_like.training.row_trainer import VAL_LOSS, Reports
 from verl_like.training.step_metrics import Metrics
 from verl_like.workers.groups import ActorGroup, ScorerGroup
 
@@ -77,7 +77,7 @@ class ScoreObjective:
 class AnswerObjective(ActorObjective):
     """The mean negative log-prob of the answers' tokens (``verl-like sft``)."""
 
-    job, val_metric = "sft", "val/log_prob_mean"
+    job, val_metric = "sft", VAL_LOSS
 
     def prepare(self, rows: DataProto, batch: RemoteBatch, mini_batches: Iterable[Array]) -> None:
         """Do nothing."""
@@ -86,8 +86,8 @@ class AnswerObjective(ActorObjective):
         return self._actor.supervise(batch, parts)
 
     def validate(self, batch: RemoteBatch, parts: Sequence[Array]) -> Metrics:
-        mean = float(self._actor.response_log_probs(batch, parts).sum() / batch.facts["learnt_tokens"].sum())
-        return {"val/loss": -mean, "val/log_prob_mean": mean}
+        mean = self._actor.response_log_probs(batch, parts).sum() / batch.facts["learnt_tokens"].sum()
+        return {VAL_LOSS: -float(mean)}
 
 
 class PreferenceObjective(ActorObjective):

@@ -58,7 +58,6 @@ VALIDATION: tuple[Metric, ...] = (
     Metric("rm/skipped_updates", "updates", "Updates whose gradient was not finite.", "rm"),
     Metric("val/score_margin", "score", "Mean difference between the scores of held-out pairs.", "rm"),
     Metric("val/loss", "", "The loss on held-out rows or pairs.", "sft, dpo, rm"),
-    Metric("val/log_prob_mean", "nats", "Mean log-prob of the answers' tokens of held-out rows.", "sft"),
     Metric("val/accuracy", "fraction", "Held-out pairs whose chosen response is rated higher.", "dpo, rm"),
     Metric("val/reward_margin", "nats", "dpo.beta times the mean difference of both log-ratios, held out.", "dpo"),
     Metric("val/reward_chosen", "nats", "The reward of held-out desirable responses (kto, apo_zero_unpaired).", "dpo"),
