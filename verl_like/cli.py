@@ -346,7 +346,12 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
         prepare(composed.config)
     composed = replace(composed, command=shown_command(arguments.typed))
     config, is_dry, unread = composed.config, _is_dry(arguments), found
-    found = [*unread, *without_echoes(unread, [*problems(config), *hub_problems(config)])]
+    found = [
+        *unread,
+        *without_echoes(
+            unread, [*problems(config, reads_prompts=arguments.command not in ON_ROWS), *hub_problems(config)]
+        ),
+    ]
     if config.trainer.remote_dir and not is_dry:  # restores files that a start depends on
         refuse(found)
         _restore(composed, command=arguments.command)

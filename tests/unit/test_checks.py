@@ -16,7 +16,6 @@ import pytest
 from tests.unit._weights import NO_WEIGHTS
 from verl_like.checks import cluster, kernels, lora, models, pools, validation
 from verl_like.checks import rules as checks
-from verl_like.checks.data import first_rows_have_their_columns
 from verl_like.checks.rules import check, check_devices
 from verl_like.config.problems import Refused
 from verl_like.config.schema import Config
@@ -290,12 +289,10 @@ def test_columns_that_the_first_rows_lack_are_refused(config: Config) -> None:
     check(config, num_devices=0)  # without validation nobody reads them
 
 
-@pytest.mark.parametrize("columns", [["messages"], ["text"], ["prompt", "completion"], ["chosen", "rejected"]])
-def test_first_rows_in_a_form_of_given_rows_are_left_to_their_readers(config: Config, columns: list[str]) -> None:
-    Path("data/val.jsonl").write_text(json.dumps(dict.fromkeys(columns, "1")) + "\n")
-    assert list(first_rows_have_their_columns(config)) == []
-    Path("data/val.jsonl").write_text(json.dumps({"other": "1"}) + "\n")
-    assert len(list(first_rows_have_their_columns(config))) == 1
+def test_first_rows_of_other_forms_are_left_to_their_readers(config: Config) -> None:
+    Path("data/val.jsonl").write_text(json.dumps({"messages": "1", "completion": "1", "text": "1"}) + "\n")
+    assert len(checks.problems(config, num_devices=0)) == 1
+    assert checks.problems(config, num_devices=0, reads_prompts=False) == []
 
 
 def test_a_file_that_cannot_be_read_is_refused(config: Config) -> None:

@@ -13,7 +13,6 @@ from verl_like.config.schema import CURRICULUM, Config, CurriculumConfig, DataCo
 from verl_like.config.user_code import given_again
 
 _FORM = re.compile(r".+\.py:\w+")  # path/to/file.py:name
-GIVEN = frozenset({"chosen", "rejected", "completion", "messages", "text"})  # columns of rows in TRL's forms
 
 
 def every_file_has_a_weight(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -103,8 +102,7 @@ def first_rows_have_their_columns(config: Config) -> Iterator[str]:
     for file in there:
         try:
             row = first_row(file)
-            # Rows of other forms, which may lack both columns, are checked when they are read.
-            if row is not None and GIVEN.isdisjoint(row.values):
+            if row is not None:
                 row.value(data.prompt_key, "data.prompt_key")
                 ground_truth(row, data, is_needed=config.needs_ground_truth)
         except ValueError as error:

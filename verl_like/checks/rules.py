@@ -57,29 +57,32 @@ LOGGERS = ("console", "jsonl", "tensorboard", *SERVICES)
 LONGEST_NAME = 200  # bytes of a folder's name; file systems allow 255, and temporary names are longer
 
 
-def check(config: Config, *, num_devices: int | None = None) -> None:
+def check(config: Config, *, num_devices: int | None = None, reads_prompts: bool = True) -> None:
     """Refuse a configuration that contradicts itself, its files or the machine; warn of unusual settings.
 
     Args:
         config: the whole configuration.
-        num_devices: as for :func:`problems`.
+        num_devices, reads_prompts: as for :func:`problems`.
 
     Raises:
         Refused: all problems.
     """
-    refuse(wrong_values(config).values() or problems(config, num_devices=num_devices))
+    found = wrong_values(config).values()
+    refuse(found or problems(config, num_devices=num_devices, reads_prompts=reads_prompts))
     for warning in (*algorithm_warnings(config), *schedule_warnings(config)):
         log.warning(warning)
 
 
-def problems(config: Config, *, num_devices: int | None = None) -> list[str]:
+def problems(config: Config, *, num_devices: int | None = None, reads_prompts: bool = True) -> list[str]:
     """Return all problems of a configuration whose values are valid by themselves.
 
     Args:
         config: the whole configuration.
         num_devices: as for :func:`contradictions`.
+        reads_prompts: whether rows are prompts; given rows of other forms are checked when they are read.
     """
-    return [*contradictions(config, num_devices=num_devices), *missing(config), *first_rows_have_their_columns(config)]
+    of_rows = first_rows_have_their_columns(config) if reads_prompts else ()
+    return [*contradictions(config, num_devices=num_devices), *missing(config), *of_rows]
 
 
 def missing(config: Config) -> list[str]:

@@ -109,7 +109,7 @@ def _row_task(config: Config, read: ReadRows, *, columns: Sequence[str]) -> RowT
     Args:
         columns: columns that distinguish rows.
     """
-    check(config)
+    check(config, reads_prompts=False)
     if config.data.sampler:
         raise ValueError(
             f"data.sampler is {config.data.sampler}, but supervised training takes its rows in epochs "
