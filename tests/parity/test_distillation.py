@@ -29,8 +29,14 @@ def trl() -> Any:
 @pytest.mark.parametrize("beta", [0.0, 0.1, 0.5, 1.0])
 def test_value_and_gradient_are_those_of_trl(trl: Any, beta: float) -> None:
     generator = torch.Generator().manual_seed(5)
-    student, weight = torch.randn(B, T, STUDENT_SIZE, generator=generator), torch.randn(V, STUDENT_SIZE)
-    teacher, other = torch.randn(B, T, TEACHER_SIZE, generator=generator), torch.randn(V, TEACHER_SIZE)
+    student, weight = (
+        torch.randn(B, T, STUDENT_SIZE, generator=generator),
+        torch.randn(V, STUDENT_SIZE, generator=generator),
+    )
+    teacher, other = (
+        torch.randn(B, T, TEACHER_SIZE, generator=generator),
+        torch.randn(V, TEACHER_SIZE, generator=generator),
+    )
     mask = torch.rand(B, T, generator=generator) < 0.7
     leaves = [student.requires_grad_(), weight.requires_grad_()]
     theirs, _, _ = trl._chunked_divergence_loss(student, teacher, weight, other, mask, beta, temperature=TEMPERATURE)

@@ -104,8 +104,9 @@ class ActorLoss:
         kl_loss, taught = self._kl_loss(inputs), None
         metrics: dict[str, Tensor] = {}
         if self.distillation is not None:
-            taught = self.distillation.term(outputs, inputs, config.loss_aggregation)
-            inputs, metrics = self.distillation.with_advantages(inputs)
+            inputs, taught, metrics["distill_loss"] = self.distillation.applied(
+                inputs, outputs, config.loss_aggregation
+            )
         corrected = self._corrected(inputs)
         found = self.token_losses(inputs, config)
         dropped = left_out(inputs, config, columns.get("is_high_entropy"))
@@ -126,8 +127,7 @@ class ActorLoss:
             loss = loss + config.rollout_kl_coef * rollout_kl
             metrics["rollout_kl_loss"] = rollout_kl.detach()
         if taught is not None:
-            loss = loss + taught.loss
-            metrics |= taught.metrics
+            loss = loss + taught
         if config.entropy_coef > 0:
             assert inputs.entropy is not None, "actor.entropy_coef > 0, but the forward pass returned no entropy"
             entropy = aggregated_tokens(inputs.entropy, inputs, config.loss_aggregation)

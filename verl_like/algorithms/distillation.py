@@ -9,7 +9,7 @@ from torch import Tensor
 
 from verl_like.algorithms.aggregate import token_share
 from verl_like.algorithms.policy_losses.base import aggregated_tokens
-from verl_like.algorithms.types import LossInputs, LossOutput
+from verl_like.algorithms.types import LossInputs
 from verl_like.config.schema import AlgorithmConfig
 
 
@@ -30,20 +30,18 @@ class Distillation:
         """Return the term of a configuration, if it has one."""
         return cls(config.distill_coef, config.distill_loss) if config.distillation else None
 
-    def with_advantages(self, inputs: LossInputs) -> tuple[LossInputs, dict[str, Tensor]]:
-        """Return the inputs of the policy loss, and metrics."""
-        if self.kind != "pg":
-            return inputs, {}
-        assert inputs.ref_log_probs is not None, "algorithm.distill_loss=pg, but the batch has no ref_log_probs"
-        gap = inputs.ref_log_probs - inputs.old_log_probs
-        shaped = replace(inputs, advantages=inputs.advantages + self.coef * gap)
-        return shaped, {"distill_loss": token_share(-gap, inputs.response_mask, inputs.totals)}
-
-    def term(self, outputs: Mapping[str, Tensor], inputs: LossInputs, aggregation: str) -> LossOutput | None:
-        """Return the term of the loss in addition to the policy loss, if there is one, and metrics."""
-        if self.kind != "jsd":
-            return None
-        assert "divergence" in outputs, "algorithm.distill_loss=jsd, but the forward pass had no teacher"
-        divergence = aggregated_tokens(outputs["divergence"], inputs, aggregation)
-        found = token_share(outputs["divergence"].detach(), inputs.response_mask, inputs.totals)
-        return LossOutput(loss=self.coef * divergence, metrics={"distill_loss": found})
+    def applied(
+        self, inputs: LossInputs, outputs: Mapping[str, Tensor], aggregation: str
+    ) -> tuple[LossInputs, Tensor | None, Tensor]:
+        """Return the inputs of the policy loss, the term in addition to it if there is one, and the divergence per
+        token as a metric.
+        """
+        if self.kind == "pg":
+            assert inputs.ref_log_probs is not None, "algorithm.distill_loss=pg, but the batch has no ref_log_probs"
+            divergence, term = inputs.old_log_probs - inputs.ref_log_probs, None
+            inputs = replace(inputs, advantages=inputs.advantages - self.coef * divergence)
+        else:
+            assert "divergence" in outputs, "algorithm.distill_loss=jsd, but the forward pass had no teacher"
+            divergence = outputs["divergence"]
+            term = self.coef * aggregated_tokens(divergence, inputs, aggregation)
+        return inputs, term, token_share(divergence.detach(), inputs.response_mask, inputs.totals)

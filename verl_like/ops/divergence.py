@@ -18,7 +18,7 @@ from verl_like.ops.tiles import LOWEST, LayerGradient, OutputLayer, Tiles
 
 
 class States(NamedTuple):
-    """What a model predicts tokens from: its last hidden states [K, H], and its output layer."""
+    """The last hidden states [K, H] of a model at K tokens, and its output layer."""
 
     hidden: Tensor
     layer: OutputLayer

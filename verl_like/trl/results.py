@@ -29,7 +29,7 @@ class TrainOutput(NamedTuple):
 
 @dataclass(slots=True)
 class TrainerState:
-    """What a trainer knows of its run: the last step, and the metrics of each step."""
+    """The progress of a run: the last step, and the metrics of each step."""
 
     global_step: int = 0
     log_history: list[dict[str, Any]] = field(default_factory=list)

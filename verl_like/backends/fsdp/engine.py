@@ -137,7 +137,7 @@ class FsdpEngine(ABC, Generic[Model]):
 
     @property
     def makes_equal_passes(self) -> bool:
-        """Whether all ranks must make equally many passes, because each pass gathers weights."""
+        """Whether each pass gathers weights from all ranks, which then need the same number of passes."""
         return self.layout.is_sharded
 
     @abstractmethod

@@ -21,7 +21,7 @@ class Teacher:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether all ranks must make equally many passes."""
+        """Whether each pass gathers its weights from all ranks."""
         return self._engine.layout.is_sharded
 
     @torch.no_grad()
