@@ -8,8 +8,9 @@ run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -54,7 +55,7 @@ def stored(config: Config, folder: Path) -> Config:
     found: Config = _copied(config)
     for key, section, name in _leaves(found, ""):
         value = getattr(section, name)
-        setattr(section, name, _plain(_named(key, value, folder) if is_object(key, value) else value, key))
+        setattr(section, name, plain(_named(key, value, folder) if is_object(key, value) else value, key))
     return found
 
 
@@ -87,18 +88,22 @@ def _leaves(section: Any, prefix: str) -> Iterator[tuple[str, Any, str]]:
             yield key, section, each.name
 
 
-def _plain(value: Any, key: str) -> Any:
+def plain(value: Any, key: str) -> Any:
     """Convert a value to plain types for a configuration file; scripts often use paths and NumPy's numbers."""
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {_plain(name, key): _plain(each, key) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each, key) for each in value]
+        return {plain(name, key): plain(each, key) for name, each in value.items()}
+    if isinstance(value, (list, tuple, Set)):
+        return [plain(each, key) for each in value]
     if value is None or isinstance(value, (str, int, float)):
         return value
+    if str(value).startswith("torch."):  # a dtype
+        return str(value).removeprefix("torch.")
     raise ValueError(
         f"{key} is a {type(value).__name__}, but a run's config.yaml has only text, numbers, lists and mappings. "
         "Pass such values, and make the object inside the function that needs it."

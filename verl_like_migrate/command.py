@@ -45,10 +45,10 @@ def command(peer: str, words: Sequence[str], *, job: str) -> CommandSettings:
     )
 
 
-def arguments(interface: str, values: Mapping[str, Any]) -> CommandSettings:
+def arguments(interface: str, values: Mapping[str, Any], derived: Mapping[str, Any]) -> CommandSettings:
     """Translate the arguments of another project's configuration in Python."""
     known = table(interface)
-    found = translate(known, values)
+    found = translate(known, values, derived=derived)
     idle = [f"{line.key} ({line.why})" for line in found.lines if _is_idle(known, line.key)]
     explained = [line for line in found.lines if line.kind == "converted" and line.settings and line.why]
     notes = [f"{line.text}: {line.why}" for line in explained if line.key in {**known.defaults, **known.unset}]

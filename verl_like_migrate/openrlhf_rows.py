@@ -92,10 +92,12 @@ def max_samples(values: PeerValues) -> Converted:
 
 
 def columns(values: PeerValues) -> Converted:
-    """Convert the columns of prompt and answer; without the answer's, OpenRLHF reads whole chats as prompts."""
+    """Convert the columns of prompt and answer; without the answer's, OpenRLHF learns the last turn of whole chats."""
     prompt, answer = values["data.input_key"], values.get("data.output_key")
+    if not answer and prompt == "messages":
+        return Converted({"sft.loss_on": "last_turn"}, "whole chats")
     if not answer:
-        raise ValueError("without data.output_key it holds whole chats; verl_like needs a column with the answer")
+        raise ValueError("without data.output_key it names whole chats, which verl_like reads from the column messages")
     if isinstance(prompt, list) or isinstance(answer, list):
         raise ValueError("it names several columns; quote the name as one word")
     return Converted({"data.prompt_key": prompt, "data.answer_key": answer})

@@ -37,10 +37,10 @@ class OtherProjects:
         known = table(interface)
         return {**known.unset, **known.defaults}
 
-    def arguments(self, interface: str, values: Mapping[str, Any]) -> CommandSettings:
+    def arguments(self, interface: str, values: Mapping[str, Any], derived: Mapping[str, Any]) -> CommandSettings:
         from verl_like_migrate.command import arguments
 
-        return arguments(interface, values)
+        return arguments(interface, values, derived)
 
     def key_hint(self, key: str, value: Any) -> str:
         from verl_like_migrate.hints import key_hint

@@ -97,12 +97,19 @@ EMPTY = "empty"  # the value of an unset variable
 KINDS = ("kept", "renamed", "converted", "without effect", EMPTY, *REFUSED)
 
 
-def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str] = frozenset()) -> Translation:
+def translate(
+    table: Table,
+    given: Mapping[str, Any],
+    *,
+    removed: frozenset[str] = frozenset(),
+    derived: Mapping[str, Any] | None = None,
+) -> Translation:
     """Translate another project's settings.
 
     Args:
         given: dotted key -> value, which may be a mapping or an interpolation of other keys (``${data.seed}``).
         removed: keys that the command removes (``~key``).
+        derived: key -> value that nobody sets, for converters.
 
     Raises:
         ValueError: an interpolation refers to an unset key.
@@ -110,10 +117,12 @@ def translate(table: Table, given: Mapping[str, Any], *, removed: frozenset[str]
     given = {key: value for name, value in given.items() for key in table.called(name)}
     # Converters may read a removed key, so it keeps its default for them.
     defaults = {key: value for key, value in table.defaults.items() if key not in removed or _is_converted(table, key)}
-    peer_values = _resolved(table, {**defaults, **given})
+    peer_values = _resolved(table, {**defaults, **(derived or {}), **given})
     own = {key for key in peer_values if _is_given(key, given)}
     lines = {key: _line(table, key, value) for key, value in peer_values.items()}
-    lines |= _converted(table, peer_values, own, lines)
+    converted = _converted(table, peer_values, own, lines)
+    lines |= converted
+    own |= {key for key, line in converted.items() if line.kind in (EMPTY, *REFUSED)}  # also if defaults are at fault
     sources = {"defaults": _Settings(), "command": _Settings(), "verl_like": _Settings()}
     for key, line in lines.items():
         # This project's option in a command overrides the other project's key.
@@ -193,7 +202,11 @@ def _converted(
             reason = error if isinstance(error, TypeError | ValueError) else f"{type(error).__name__} {error}"
             empty = [key for key in read.keys_read if key in own and peer_values.get(key) in ("", None)]
             why = f"{' and '.join(empty)} is empty; set it." if empty else f"its value cannot be read: {reason}."
-            for key in own & set(keys):
+            # Without a key of this converter in the command, another one that it reads is at fault, or a default.
+            blamed = (
+                [key for key in keys if key in own] or [key for key in read.keys_read if key in own][:1] or keys[:1]
+            )
+            for key in blamed:
                 found[key] = Line(key=key, value=peer_values[key], kind=EMPTY if empty else "unsupported", why=why)
             continue
         makers = [key for key in keys if key in own] or keys  # keys of the command come first, if there are any

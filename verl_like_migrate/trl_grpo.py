@@ -14,7 +14,7 @@ LOSSES = {
     "dapo": ("ppo", "token-mean"),
     "bnpo": ("ppo", "token-mean"),
     "dr_grpo": ("ppo", "seq-mean-token-sum-norm"),
-    "luspo": ("gspo", "seq-mean-token-sum"),
+    "luspo": ("ppo", "seq-mean-token-sum"),  # of the ratios of importance_sampling_level
     "cispo": ("cispo", "token-mean"),
     "sapo": ("sapo", "seq-mean-token-mean"),
     "vespo": ("vespo", "token-mean"),
@@ -47,7 +47,7 @@ def policy_loss(values: PeerValues) -> Converted:
     if loss == "cispo" and (values["epsilon_high"] is None or values["epsilon_high"] < 1):
         found = values["epsilon_high"]
         raise ValueError(f"epsilon_high is {found}, the largest weight of cispo; expected at least 1, such as 5")
-    if level == "sequence" and loss != "gspo":
+    if level == "sequence":
         if loss != "ppo":
             raise ValueError(f"loss_type={kind} has a ratio for each token. Leave importance_sampling_level out")
         loss = "gspo"

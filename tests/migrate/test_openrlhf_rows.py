@@ -146,13 +146,19 @@ def test_the_first_run_of_a_script_decides_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("job", ROW_JOBS)
 def test_its_defaults_alone_are_a_configuration_here(job: str) -> None:
-    found = translate(table("openrlhf", job), {})
-    assert not found.lines and not found.problems
+    needed = {"data.output_key": "a"} if job == "sft" else {}
+    found = translate(table("openrlhf", job), needed)
+    assert [line.key for line in found.lines] == [*needed] and not found.problems
     assert found.defaults["actor.optim.lr"] == {"sft": 5e-6, "dpo": 1e-5, "rm": 9e-6}[job]
     assert found.defaults["data.max_prompt_length" if job == "sft" else "actor.mini_batch_size"] == (
         2048 if job == "sft" else 128
     )
     assert [name for name in found.defaults if not reads(job, name)] == []
+
+
+def with_answer(job: str, line: str) -> str:
+    """Add the answer's column, which train_sft needs, unless the words name columns."""
+    return f"--output_key a {line}" if job == "sft" and "_key" not in line else line
 
 
 @pytest.mark.parametrize(
@@ -165,6 +171,7 @@ def test_its_defaults_alone_are_a_configuration_here(job: str) -> None:
         ("sft", "--input_template 'no place'", {"data.format_prompt": None}),
         ("sft", "--input_template 'Q: {}\n'", {"data.format_prompt": "Q: {{ content }}\n\n"}),
         ("sft", "--max_samples 10", {"data.train_max_samples": 10}),
+        ("sft", "--input_key messages", {"sft.loss_on": "last_turn", "data.answer_key": None}),
         ("dpo", "--data.dataset Org/Pairs --data.dataset_split tiny", {"data.train_files": ["hf:Org/Pairs:tiny"]}),
         ("dpo", "--pretrain m --ref_pretrain m", {"dpo.ref_path": ""}),
         ("dpo", "--nll_loss_coef 0.2", {"dpo.losses": {"sigmoid": 1.0, "sft": 0.2}}),
@@ -177,7 +184,7 @@ def test_its_defaults_alone_are_a_configuration_here(job: str) -> None:
     ],
 )  # fmt: skip
 def test_flags_whose_numbers_have_another_meaning(job: str, line: str, ours: dict[str, Any]) -> None:
-    found = of(job, line)
+    found = of(job, with_answer(job, line))
     assert {name: found.settings.get(name) for name in ours} == ours and not found.problems
 
 
@@ -196,14 +203,15 @@ def test_flags_whose_numbers_have_another_meaning(job: str, line: str, ours: dic
         ("sft", "--multiturn", "Give whole conversations in the column messages"),
         ("sft", "--pretrain_mode", "Give texts in the column text"),
         ("sft", "--output_key ''", "data.output_key is empty; set it."),
-        ("sft", "--input_key messages", "verl_like needs a column with the answer"),
+        ("sft", "--input_key chats", "which verl_like reads from the column messages"),
+        ("sft", "--train_batch_size 8", "data.input_key=input: its value cannot be read: without data.output_key"),
         ("sft", "--input_key q --output_key a b", "it names several columns"),
         ("sft", "--load_in_4bit", "Use model.lora"),
         ("sft", "--beta 0.1", "not a key of openrlhf"),
     ],
 )
 def test_what_is_not_available_is_reported_with_its_reason(job: str, line: str, reported: str) -> None:
-    found = of(job, line)
+    found = of(job, line if "without data.output_key" in reported else with_answer(job, line))
     problems = [*found.problems, *found.empty]
     assert problems and all(reported in problem for problem in problems)
 

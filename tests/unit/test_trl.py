@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -94,22 +95,24 @@ def test_rows_of_pandas_and_of_datasets_are_read() -> None:
 def test_names_of_files_are_read_for_their_columns(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(ANSWERS), tmp_path / "rows.parquet")
     for given in (str(tmp_path / "rows.parquet"), [tmp_path / "rows.parquet"]):
-        data = SFTTrainer("m", SFTConfig("out"), given).config.data
+        data = SFTTrainer("m", SFTConfig("out"), train_dataset=given).config.data
         assert (data.train_files, data.answer_key) == (given, "")
 
 
 def test_chats_use_the_template() -> None:
-    assert SFTTrainer("m", SFTConfig("out"), [{"prompt": CHAT, "completion": [REPLY]}]).config.data.apply_chat_template
-    assert not SFTTrainer("m", SFTConfig("out"), [{"text": "a"}]).config.data.apply_chat_template
+    assert SFTTrainer(
+        "m", SFTConfig("out"), train_dataset=[{"prompt": CHAT, "completion": [REPLY]}]
+    ).config.data.apply_chat_template
+    assert not SFTTrainer("m", SFTConfig("out"), train_dataset=[{"text": "a"}]).config.data.apply_chat_template
     assert DPOTrainer(
         "m", None, DPOConfig("out"), train_dataset=[{"chosen": [*CHAT, REPLY], "rejected": [*CHAT, REPLY]}]
     ).config.data.apply_chat_template
-    assert not RewardTrainer("m", RewardConfig("out"), PAIRS).config.data.apply_chat_template
+    assert not RewardTrainer("m", RewardConfig("out"), train_dataset=PAIRS).config.data.apply_chat_template
 
 
 def test_the_tokens_that_are_learnt_are_those_of_trl() -> None:
     def learnt(rows: list[Any], **options: Any) -> str:
-        return SFTTrainer("m", SFTConfig("out", **options), rows).config.sft.loss_on
+        return SFTTrainer("m", SFTConfig("out", **options), train_dataset=rows).config.sft.loss_on
 
     chats = [{"messages": [*CHAT, REPLY]}]
     assert learnt(ANSWERS) == "assistant" and learnt(ANSWERS, completion_only_loss=False) == "all"
@@ -166,13 +169,13 @@ def test_rewards_that_cannot_work_are_refused(reward_funcs: Any, weights: Any, m
 )
 def test_an_adapter_of_peft_becomes_options(targets: Any, expected: list[str]) -> None:
     peft_config = LoraConfig(r=4, lora_alpha=32, target_modules=targets, lora_dropout=0.1)
-    lora = SFTTrainer("m", SFTConfig("out"), ANSWERS, peft_config=peft_config).config.model.lora
+    lora = SFTTrainer("m", SFTConfig("out"), train_dataset=ANSWERS, peft_config=peft_config).config.model.lora
     assert (lora.rank, lora.alpha, lora.targets) == (4, 32, expected)
 
 
 def test_the_class_of_peft_is_read() -> None:
     peft = pytest.importorskip("peft")
-    lora = SFTTrainer("m", SFTConfig("out"), ANSWERS, peft_config=peft.LoraConfig(r=4)).config.model.lora
+    lora = SFTTrainer("m", SFTConfig("out"), train_dataset=ANSWERS, peft_config=peft.LoraConfig(r=4)).config.model.lora
     assert (lora.rank, lora.alpha, lora.targets) == (4, 8, ["q_proj", "v_proj"])
 
 
@@ -187,7 +190,7 @@ def test_the_class_of_peft_is_read() -> None:
 )
 def test_adapters_that_have_no_equivalent_are_refused(peft_config: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        SFTTrainer("m", SFTConfig("out"), ANSWERS, peft_config=peft_config)
+        SFTTrainer("m", SFTConfig("out"), train_dataset=ANSWERS, peft_config=peft_config)
 
 
 def test_the_reference_of_dpo_is_named() -> None:
@@ -204,7 +207,7 @@ def test_the_reference_of_dpo_is_named() -> None:
         ({"args": 3}, TypeError, "args is a int; expected a SFTConfig"),
         ({"args": GRPOConfig("out")}, TypeError, "args is a GRPOConfig; expected a SFTConfig"),
         ({"args": SFTConfig("out", eval_strategy="steps")}, ValueError, "there is no eval_dataset"),
-        ({"args": SFTConfig("out", optim=object())}, TypeError, "optim is a object; expected text"),
+        ({"args": SFTConfig("out", optim=object())}, ValueError, "optim is a object, but a run's config.yaml has only"),
         ({"args": SFTConfig("out", optim="sgd", learning_rate=-1)}, ValueError, "2 problems"),
     ],
 )
@@ -217,19 +220,19 @@ def test_arguments_of_a_trainer_that_cannot_work_are_refused(
 
 def test_arguments_of_none_ask_for_nothing() -> None:
     nothing = {"callbacks": None, "quantization_config": None, "optimizers": (None, None), "data_collator": None}
-    assert SFTTrainer("m", SFTConfig("out"), ANSWERS, **nothing).config.model.path == "m"
+    assert SFTTrainer("m", SFTConfig("out"), train_dataset=ANSWERS, **nothing).config.model.path == "m"
 
 
 def test_what_has_no_effect_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        SFTTrainer("m", SFTConfig("out", logging_steps=5, packing=True, learning_rate=1e-5), ANSWERS)
+        SFTTrainer("m", SFTConfig("out", logging_steps=5, packing=True, learning_rate=1e-5), train_dataset=ANSWERS)
     [record] = caplog.records
     assert "logging_steps (metrics of every step are written), packing (rows are always packed" in record.getMessage()
     assert "learning_rate" not in record.getMessage()
 
 
 def test_before_training_there_is_no_model_and_no_validation(tmp_path: Path) -> None:
-    trainer = SFTTrainer("m", SFTConfig(tmp_path / "run"), ANSWERS)
+    trainer = SFTTrainer("m", SFTConfig(tmp_path / "run"), train_dataset=ANSWERS)
     with pytest.raises(ValueError, match="there is no model in"):
         trainer.save_model(tmp_path / "model")
     with pytest.raises(ValueError, match="SFTTrainer has no validation"):
@@ -272,3 +275,34 @@ def test_other_names_are_those_of_trl(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_importing_the_trainers_loads_nothing_heavy() -> None:
     loaded = run("import verl_like.trl, sys; print(*sys.modules)").split()
     assert not {name for name in HEAVY if name in loaded}
+
+
+def test_rows_that_can_be_read_only_once_are_refused() -> None:
+    with pytest.raises(ValueError, match="train_dataset is a generator, which gives its rows once"):
+        SFTTrainer("m", SFTConfig("out"), train_dataset=(row for row in ANSWERS))
+
+
+def test_numbers_of_numpy_are_arguments() -> None:
+    config = SFTTrainer("m", SFTConfig("out", learning_rate=np.float64(0.5)), train_dataset=ANSWERS).config
+    assert config.actor.optim.lr == 0.5
+    weighed = GRPOTrainer("m", [length, length], GRPOConfig("out", reward_weights=np.array([1.0, 2.0])), PROMPTS).config
+    assert [entry["weight"] for entry in weighed.reward.functions.values()] == [1.0, 2.0]
+
+
+def test_the_third_argument_is_the_data_collator_as_in_trl() -> None:
+    with pytest.raises(ValueError, match="data_collator has no equivalent here"):
+        SFTTrainer("m", SFTConfig("out"), print, ANSWERS)
+
+
+def test_an_object_of_trl_keeps_its_sizes() -> None:
+    trl = peer_module("trl")
+    given = trl.GRPOConfig(
+        "out", use_cpu=True, per_device_train_batch_size=8, gradient_accumulation_steps=4, num_generations=4
+    )
+    config = GRPOTrainer("m", length, given, PROMPTS).config
+    assert (config.data.train_batch_size, config.actor.mini_batch_size) == (8, 8)
+
+    class Longer(trl.GRPOConfig):  # type: ignore[misc,name-defined]
+        pass
+
+    assert GRPOTrainer("m", length, Longer("out", use_cpu=True), PROMPTS).config.data.train_batch_size == 1

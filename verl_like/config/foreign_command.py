@@ -39,6 +39,7 @@ def read_command(
 def read_arguments(
     interface: str,
     values: Mapping[str, Any],
+    derived: Mapping[str, Any],
     own: Sequence[tuple[str, Any, str]],
     *,
     only_on_gpus: OnlyOnGpus = lambda config: frozenset(),
@@ -49,12 +50,13 @@ def read_arguments(
 
     Args:
         values: name -> value of the arguments that a script sets.
+        derived: name -> value of what the translation reads in addition.
         own: options of verl_like with value and origin, which win.
 
     Raises:
         ValueError: the interface has no reader.
     """
-    found = reader_of_interface(interface).arguments(interface, values)
+    found = reader_of_interface(interface).arguments(interface, values, derived)
     if found.notes:
         log.warning("%s: %s", interface, "; ".join(found.notes))
     composed, problems = _composed(replace(found, settings=[*found.settings, *own]), only_on_gpus)

@@ -74,8 +74,12 @@ class Reader(Protocol):
     def defaults(self, interface: str) -> Mapping[str, Any]:
         """Return the arguments of a configuration in Python with their defaults."""
 
-    def arguments(self, interface: str, values: Mapping[str, Any]) -> CommandSettings:
-        """Translate the arguments that a script sets; all values are text, numbers, None, lists and mappings."""
+    def arguments(self, interface: str, values: Mapping[str, Any], derived: Mapping[str, Any]) -> CommandSettings:
+        """Translate the arguments that a script sets; all values are text, numbers, None, lists and mappings.
+
+        Args:
+            derived: name -> value of what the translation reads in addition, such as the number of devices.
+        """
 
     def command(self, project: str, words: Sequence[str], *, job: str) -> CommandSettings:
         """Read the words of a command.

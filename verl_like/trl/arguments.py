@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -90,7 +88,8 @@ def own_arguments(args: Any, kind: type[Arguments]) -> Arguments:
     """
     if isinstance(args, kind):
         return args
-    if is_dataclass(args) and not isinstance(args, type) and type(args).__name__ == kind.name:
+    names = {each.__name__ for each in type(args).__mro__}
+    if kind.name in names and is_dataclass(args):
         return kind(**_set_in(args))
     raise TypeError(f"args is a {type(args).__name__}; expected a {kind.name} of verl_like.trl or of TRL.")
 
@@ -100,29 +99,20 @@ def _set_in(args: Any) -> dict[str, Any]:
     needed = {"output_dir": args.output_dir, "use_cpu": args.use_cpu}  # transformers refuses the defaults without a GPU
     plain = vars(type(args)(**needed))
     pairs = {each.name: (vars(args)[each.name], plain[each.name]) for each in fields(args) if each.init}
-    return {**needed, **{name: new for name, (new, old) in pairs.items() if new != old}}
+    found = {**needed, **{name: new for name, (new, old) in pairs.items() if new != old}}
+    # TRL's object of GRPO fills both in from the other sizes, for the processes that it knows.
+    found.pop("generation_batch_size", None)
+    if found.get("steps_per_generation") == args.gradient_accumulation_steps:
+        found.pop("steps_per_generation")
+    return found
 
 
 def plain_values(arguments: Arguments) -> dict[str, Any]:
     """Return the arguments that are set, as text, numbers, None, lists and mappings.
 
     Raises:
-        TypeError: an argument is another object.
+        ValueError: an argument is another object.
     """
-    return {name: _plain(value, name) for name, value in arguments._given.items()}
+    from verl_like.from_python import plain
 
-
-def _plain(value: Any, name: str) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each, f"{name}.{key}") for key, each in value.items()}
-    if isinstance(value, (Sequence, Set)):
-        return [_plain(each, name) for each in value]
-    if str(value).startswith("torch."):  # a dtype
-        return str(value).removeprefix("torch.")
-    raise TypeError(f"{name} is a {type(value).__name__}; expected text, a number, a list or a mapping.")
+    return {name: plain(value, name) for name, value in arguments._given.items()}

@@ -51,6 +51,10 @@ def rows_of(dataset: Any, *, job: str, name: str) -> DatasetRows:
         raise ValueError(
             f"{name} has the splits {', '.join(map(str, dataset))}; expected one of them: dataset['train']."
         )
+    if isinstance(dataset, Iterator):
+        raise ValueError(
+            f"{name} is a {type(dataset).__name__}, which gives its rows once; expected e.g. a list of them."
+        )
     first = next(_each(dataset, name), None)
     if first is None:
         raise ValueError(f"{name} has no rows; expected at least one.")

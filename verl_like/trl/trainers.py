@@ -51,6 +51,7 @@ class RunTrainer:
         self,
         model: str | Path,
         args: Any = None,
+        data_collator: Any = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
         processing_class: Any = None,
@@ -58,9 +59,9 @@ class RunTrainer:
         peft_config: Any = None,
         **others: Any,
     ) -> None:
-        values = self._values(others)
-        refuse_others(type(self).__name__, others)
         self.args = own_arguments(args, self.arguments) if args is not None else self._default_arguments(model)
+        values = self._values(others)
+        refuse_others(type(self).__name__, {**others, "data_collator": data_collator})
         self.state, self.accelerator = TrainerState(), MainProcess()
         self._processing_class = processing_class
         if train_dataset is None:
@@ -74,10 +75,6 @@ class RunTrainer:
 
     def _values(self, others: dict[str, Any]) -> dict[str, Any]:
         """Take the arguments of one trainer out of ``others``; return the options that they set."""
-        return {}
-
-    def _rewards(self) -> dict[str, Any]:
-        """Return the options of the reward."""
         return {}
 
     def _of_rows(self, rows: DatasetRows) -> dict[str, Any]:
@@ -100,13 +97,13 @@ class RunTrainer:
         elif self.args.eval_strategy != "no":
             raise ValueError(f"eval_strategy is {self.args.eval_strategy}, but there is no eval_dataset. Pass one.")
         own = {**values, **rows.options, **lora_options(peft_config)}
-        for name, value in self._rewards().items():
-            (objects if is_object(name, value) else own)[name] = value
+        objects |= {name: own.pop(name) for name, value in values.items() if is_object(name, value)}
         given = plain_values(self.args)
         devices = 1 if given.get("use_cpu") else max(num_gpus(), 1)
         config, problems = read_arguments(
             self.arguments.interface,
-            {**given, "num_devices": devices, **self._of_rows(rows)},
+            given,
+            {"num_devices": devices, **self._of_rows(rows)},
             [(name, value, type(self).__name__) for name, value in own.items()],
             only_on_gpus=only_on_gpus,
         )
@@ -246,17 +243,20 @@ class GRPOTrainer(RunTrainer):
         processing_class: Any = None,
         **others: Any,
     ) -> None:
-        others["reward_funcs"] = reward_funcs
-        super().__init__(model, args, train_dataset, eval_dataset, processing_class, **others)
+        super().__init__(
+            model,
+            args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            reward_funcs=reward_funcs,
+            **others,
+        )
 
     def _values(self, others: dict[str, Any]) -> dict[str, Any]:
-        self._reward_funcs = others.pop("reward_funcs")
-        return {}
-
-    def _rewards(self) -> dict[str, Any]:
         from verl_like.trl.rewards import reward_values
 
-        return reward_values(self._reward_funcs, self.args.reward_weights)
+        return reward_values(others.pop("reward_funcs"), plain_values(self.args).get("reward_weights"))
 
     def evaluate(self) -> dict[str, float]:
         """Validate the newest checkpoint of the run, like ``verl-like eval``, and return the metrics."""
