@@ -304,6 +304,14 @@ def test_files_next_to_a_recipe_are_not_the_shipped_configuration(tmp_path: Path
         ("rollout.n=true", "rollout.n is True (command line), but must be an integer."),
         ("data.shuffle=2", "data.shuffle is 2 (command line), but must be true or false."),
         ("model.path=null", "model.path is None (command line), but must be a string."),
+        (
+            "algorithm.distill_coef=inf",
+            "algorithm.distill_coef is inf (command line), but must be a number of at least 0.",
+        ),
+        (
+            "cluster.placement={ref: {n: 1}}",
+            "cluster.placement is {'ref': {'n': 1}} (command line), but must be a mapping to numbers, e.g. {key: 1}.",
+        ),
         ("rollout.n=0", "rollout.n is 0 (command line), but must be a number above 0."),
         ("rollout.top_p=1.5", "rollout.top_p is 1.5 (command line), but must be a number above 0, at most 1."),
         ("rollout.backend=vlm", "must be one of vllm, hf; did you mean vllm?"),

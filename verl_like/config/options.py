@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from verl_like.config.readers import value_hint
 from verl_like.config.schema import Config
@@ -23,10 +23,16 @@ _IN_WORDS: dict[type, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """One leaf of the schema; ``kind`` is bool, int, float, str, list or dict."""
+    """One leaf of the schema.
+
+    Args:
+        kind: bool, int, float, str, list or dict.
+        of: type of the values of a dict: float, or object for any.
+    """
 
     name: str
     kind: type
+    of: type
     doc: str
     unit: str
     choices: tuple[str, ...]
@@ -38,14 +44,20 @@ class Option:
         if self.kind is int:
             return isinstance(value, int) and not isinstance(value, bool)
         if self.kind is float:
-            return isinstance(value, (int, float)) and not isinstance(value, bool)
+            return _is_number(value)
+        if isinstance(value, dict) and self.of is float and not all(map(_is_number, value.values())):
+            return False
         if self.kind is str:
             return isinstance(value, (str, int, float, bool))
         return isinstance(value, self.kind)
 
     @property
     def expected_type(self) -> str:
-        return _IN_WORDS[self.kind]
+        return "a mapping to numbers, e.g. {key: 1}" if self.of is float else _IN_WORDS[self.kind]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @functools.cache
@@ -68,15 +80,17 @@ def _walk(section: type, prefix: str) -> Iterable[Option]:
             assert isinstance(hint, type), f"{prefix}{entry.name} holds an instance, expected a dataclass type"
             yield from _walk(hint, f"{prefix}{entry.name}.")
         else:
-            yield _option(f"{prefix}{entry.name}", get_origin(hint) or hint, entry)
+            yield _option(f"{prefix}{entry.name}", hint, entry)
 
 
-def _option(name: str, kind: type, entry: Field[Any]) -> Option:
+def _option(name: str, hint: Any, entry: Field[Any]) -> Option:
+    kind = get_origin(hint) or hint
     assert kind in _IN_WORDS, f"{name} has type {kind}, which configuration files cannot hold"
     meta = entry.metadata
     return Option(
         name=name,
         kind=kind,
+        of=float if kind is dict and get_args(hint)[1] is float else object,
         doc=meta["doc"],
         unit=meta["unit"],
         choices=meta["choices"],

@@ -41,7 +41,7 @@ def positive(default: Any, doc: str, *, unit: str = "") -> Any:
 
 
 def non_negative(default: Any, doc: str, *, unit: str = "") -> Any:
-    return option(default, doc, unit=unit, check=lambda v: v >= 0, expected="a number of at least 0")
+    return option(default, doc, unit=unit, check=lambda v: 0 <= v < math.inf, expected="a number of at least 0")
 
 
 def steps_between(doc: str) -> Any:
