@@ -82,3 +82,25 @@ def test_a_policy_without_anything_to_learn_from_is_refused() -> None:
         "algorithm.adv_estimator is none, which gives no response an advantage, and algorithm.distill_coef is 0, so "
         "the policy has nothing to learn from. Set algorithm.distill_coef=1, or algorithm.adv_estimator=grpo."
     ]
+
+
+@pytest.mark.parametrize("name", ["clip_cov", "kl_cov"])
+def test_ranks_without_the_teachers_term_are_refused(name: str) -> None:
+    [problem] = problems(**ON, actor__policy_loss=name)
+    assert problem.startswith(f"actor.policy_loss={name} ranks tokens by their advantages, to which")
+    assert not problems(**JSD, actor__policy_loss=name)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "default"),
+    [
+        ("algorithm.filter_groups", True, "false"),
+        ("algorithm.pf_ppo", "pow", "off"),
+        ("algorithm.top_entropy_quantile", 0.2, "1"),
+        ("actor.off_policy_mask_threshold", 0.5, "0"),
+    ],
+)
+def test_a_selection_by_rewards_is_refused_where_none_are_learnt(option: str, value: object, default: str) -> None:
+    [problem] = problems(**JSD, algorithm__adv_estimator="none", **{option.replace(".", "__"): value})
+    assert problem.startswith(f"{option} is set, but it selects") and problem.endswith(f"Set {option}={default}.")
+    assert not problems(**JSD, **{option.replace(".", "__"): value})

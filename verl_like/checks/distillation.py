@@ -67,18 +67,42 @@ def teacher_is_where_the_policy_learns(config: Config) -> Iterator[str]:
         )
 
 
+def ranks_include_the_teachers_term(config: Config) -> Iterator[str]:
+    name = config.actor.policy_loss
+    if config.algorithm.distillation == "pg" and "covariance_rank" in policy_loss(name).needs:
+        yield (
+            f"actor.policy_loss={name} ranks tokens by their advantages, to which algorithm.distill_loss=pg adds the "
+            "teacher's term only later. Set algorithm.distill_loss=jsd, or another actor.policy_loss."
+        )
+
+
 def policy_learns_from_something(config: Config) -> Iterator[str]:
     algorithm = config.algorithm
-    if algorithm.adv_estimator == "none" and not algorithm.distillation:
+    if algorithm.adv_estimator != "none":
+        return
+    if not algorithm.distillation:
         yield (
             "algorithm.adv_estimator is none, which gives no response an advantage, and algorithm.distill_coef is 0, "
             "so the policy has nothing to learn from. Set algorithm.distill_coef=1, or algorithm.adv_estimator=grpo."
         )
+    has_policy_loss = algorithm.distillation == "pg"
+    for name, is_on, default in (
+        ("algorithm.filter_groups", algorithm.filter_groups, "false"),
+        ("algorithm.pf_ppo", algorithm.pf_ppo != "off", "off"),
+        ("algorithm.top_entropy_quantile", algorithm.top_entropy_quantile < 1 and not has_policy_loss, "1"),
+        ("actor.off_policy_mask_threshold", config.actor.off_policy_mask_threshold > 0 and not has_policy_loss, "0"),
+    ):
+        if is_on:
+            yield (
+                f"{name} is set, but it selects what is learnt by rewards, and with algorithm.adv_estimator=none the "
+                f"policy learns from its teacher alone. Set {name}={default}."
+            )
 
 
 DISTILLATION_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     distillation_has_a_teacher,
     distillation_options_are_read,
     teacher_is_where_the_policy_learns,
+    ranks_include_the_teachers_term,
     policy_learns_from_something,
 )
