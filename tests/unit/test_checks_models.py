@@ -277,6 +277,21 @@ def test_a_reference_with_other_tokens_is_refused(config: Config, tmp_path: Path
     )
 
 
+def test_the_reference_of_dpo_is_checked_like_that_of_a_run(config: Config, tmp_path: Path) -> None:
+    config.dpo.ref_path = model(tmp_path / "ref", tokens="acb")
+    (problem,) = problems(config)
+    assert problem.startswith(f"dpo.ref_path is {tmp_path}/ref, to which 2 token ids")
+    config.dpo.ref_path = str(tmp_path / "nowhere")
+    (problem,) = missing(config)
+    assert problem.startswith(f"dpo.ref_path is {tmp_path}/nowhere, but there is no such folder")
+
+
+def test_a_model_of_the_same_tokens_needs_embeddings_of_all(config: Config, tmp_path: Path) -> None:
+    config.ref.path = model(tmp_path / "ref", vocab_size=3)
+    (problem,) = problems(config)
+    assert problem.startswith(f"ref.path is {tmp_path}/ref, which has embeddings of 3 tokens")
+
+
 def test_a_critic_without_embeddings_of_all_tokens_is_refused(config: Config, tmp_path: Path) -> None:
     config.critic.path = model(tmp_path / "critic", tokens="ab", vocab_size=3)
     (problem,) = problems(config)

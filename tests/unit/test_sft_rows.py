@@ -183,6 +183,7 @@ def test_a_template_whose_generation_prompt_begins_another_turn_is_refused() -> 
             "expected a dict with the string role and a cont",
         ),
         ({"messages": chat("a", "b", tool_calls=[{"name": "f"}])}, "has the tool call \"{'name': 'f'}\"; expected"),
+        ({**ROW, "tools": "[" * 100_000}, "in 'tools'; expected a list of function schemas"),
         ({**ROW, "tools": "add"}, "row 0 of x has 'add' in 'tools'; expected a list of function schemas"),
         ({"messages": chat("a", "\ud800")}, "row 0 of x has a message with '\\ud800'"),
         ({"text": ""}, "row 0 of x has '' in 'text'; expected a text that is not empty"),

@@ -55,7 +55,8 @@ def most_workers(config: Config, memory: float) -> int:
 
 def _models(config: Config) -> list[str]:
     reward = config.reward
-    named = (config.model.path, config.ref.path, config.critic.path, reward.model.path, reward.judge.path)
+    references = (config.ref.path, config.dpo.ref_path)
+    named = (config.model.path, *references, config.critic.path, reward.model.path, reward.judge.path)
     return [path for path in named if path]
 
 

@@ -42,7 +42,12 @@ _SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepsee
 
 def _used(config: Config) -> dict[str, str]:
     """Return {option: path or hub name} of the models that read whole rows."""
-    named = {"model.path": config.model.path, "critic.path": config.critic.path, "ref.path": config.ref.path}
+    named = {
+        "model.path": config.model.path,
+        "critic.path": config.critic.path,
+        "ref.path": config.ref.path,
+        "dpo.ref_path": config.dpo.ref_path,
+    }
     return {name: path for name, path in named.items() if path}
 
 
@@ -267,16 +272,13 @@ def heads_fit_the_engine(config: Config, gpus: Gpus) -> Iterator[str]:
 
 def models_share_the_tokenizer(config: Config, gpus: Gpus) -> Iterator[str]:
     """Yield a problem for each model whose tokens differ from the tokenizer's, or that lacks embeddings for its ids."""
-    others = {name: path for name, path in _used(config).items() if name != "model.path"}
-    if config.model.tokenizer_path:
-        others["model.path"] = config.model.path
     tokenizer = config.model.tokenizer
     own = _folder(tokenizer) / "tokenizer.json"
-    for name, path in others.items():
-        other = _folder(path) / "tokenizer.json"
-        if not own.is_file() or (other.is_file() and other.read_bytes() == own.read_bytes()):
-            continue
-        tokens, other_tokens = _tokens(str(own)), _tokens(str(other))
+    if not own.is_file():
+        return
+    tokens = _tokens(str(own))
+    for name, path in _used(config).items():
+        other_tokens = _tokens(str(_folder(path) / "tokenizer.json"))
         differing = sorted(i for i in tokens.keys() & other_tokens.keys() if tokens[i] != other_tokens[i])
         if differing:
             first = differing[0]

@@ -115,5 +115,5 @@ def _json(text: str) -> Any:
     """Return the value of a JSON text; None for any other text."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter if brackets are nested too deeply
         return None

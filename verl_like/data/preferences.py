@@ -72,7 +72,7 @@ def check_preferences(rows: DataProto, val_rows: DataProto | None, dpo: DpoConfi
     if dpo.reads_kl and num_items < 2:
         raise ValueError(
             "data.val_files has 1 row, but dpo.losses has kto, which estimates a KL from prompts with the responses of "
-            "other rows and needs at least 2. Add rows, or turn validation off with trainer.test_freq=0."
+            "other rows and needs at least 2. Add rows, or set data.val_files=[]."
         )
 
 
