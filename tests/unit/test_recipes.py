@@ -207,9 +207,10 @@ def as_sample(prompt: Prompt) -> Sample:
 def test_a_recipe_reads_and_scores_what_its_prepare_command_makes(file: Path, reader: Path, tmp_path: Path) -> None:
     data = make_data(compose(str(file), []).config.trainer.prepare_command, tmp_path)
     config = on_this_machine(file, data, reader, tmp_path / "runs")
-    assert problems(config, num_devices=0) == []
+    read = {"sft": sft_rows, "dpo": pair_rows, "rm": scored_pair_rows}.get(file.stem)
+    assert problems(config, num_devices=0, reads_prompts=read is None) == []
     tokenizer = load_tokenizer(config.model.path)
-    if read := {"sft": sft_rows, "dpo": pair_rows, "rm": scored_pair_rows}.get(file.stem):
+    if read:
         for files in filter(None, (config.data.train_files, config.data.val_files)):
             assert len(read(read_rows(files), config.data, tokenizer)[0]) > 0
         return
