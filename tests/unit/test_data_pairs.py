@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from recipes.arithmetic.model import character_tokenizer
+from tests.unit._template_tokenizers import byte_tokenizer
 from tests.unit.test_data_prompts import CHAT_TEMPLATE, jsonl, plain
+from tests.unit.test_sft_rows import ADD, CALL, FORGETS
+from tests.unit.test_sft_rows import tokenizer as chatml
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
-from verl_like.data.pairs import pair_rows
+from verl_like.data.pairs import pair_rows, scored_pair_rows
 from verl_like.protocol import DataProto
 
 
@@ -83,6 +87,87 @@ def test_a_response_may_be_the_end_of_the_prompt(tmp_path: Path, tokenizer: PreT
     assert texts(table, tokenizer) == [("1=", end), ("1=", f"2{end}")]
 
 
+def rendered(row: dict[str, Any], **settings: Any) -> list[tuple[str, str]]:
+    """Prompt and response of each row in a template of ChatML."""
+    encoder = chatml()
+    table, _ = pair_rows(read_rows(["x"], lambda _: [row]), DataConfig(**settings), encoder)
+    assert table.ragged("response_mask").values.all(), "every token of a response is learnt"
+    columns = (table.ragged("prompt_ids"), table.ragged("response_ids"))
+    prompts, responses = ([encoder.decode(ids) for ids in column] for column in columns)
+    return list(zip(prompts, responses, strict=True))
+
+
+ASKED = [{"role": "user", "content": "1+1?"}]
+USED_TOOL = [
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "content": "2"},
+    {"role": "assistant", "content": "2", "tool_calls": None},
+]
+
+
+def test_responses_of_several_messages_are_what_the_template_writes_after_the_prompt() -> None:
+    row = {"prompt": ASKED, "chosen": USED_TOOL, "rejected": assistant("3"), "tools": json.dumps([ADD])}
+    before = "<|im_start|>tools add<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n"
+    chosen = "[add 1]<|im_end|>\n<|im_start|>tool\n2<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n"
+    assert rendered(row) == [(before, chosen), (before, "3<|im_end|>\n")]
+    implicit = {**row, "prompt": None, "chosen": ASKED + USED_TOOL, "rejected": ASKED + assistant("3")}
+    assert rendered(implicit) == rendered(row) == rendered({**row, "prompt": "1+1?", "rejected": "3"})
+    wrapped = rendered(row, format_prompt="<{{ content }}>")
+    assert wrapped == [(before.replace("1+1?", "<1+1?>"), response) for _, response in rendered(row)]
+
+
+def test_what_a_message_has_in_addition_to_its_text_is_rendered() -> None:
+    """A reasoning in the response, and calls in the prompt."""
+    thought = [{**assistant("2")[0], "reasoning_content": "thought"}]
+    encoder = byte_tokenizer(FORGETS, marks=["<|im_start|>", "<|im_end|>"])
+    row = {"prompt": ASKED, "chosen": thought, "rejected": assistant("3")}
+    table, _ = pair_rows(read_rows(["x"], lambda _: [row]), DataConfig(), encoder)
+    assert encoder.decode(table.ragged("response_ids")[0]) == "(thought)2<|im_end|>\n"
+    called = rendered({"prompt": ASKED + USED_TOOL[:2], "chosen": "2", "rejected": "3"})
+    assert "[add 1]" in called[0][0] and called[0][1] == "2<|im_end|>\n"
+
+
+def test_pairs_of_texts_and_of_messages_keep_their_order_and_their_limits() -> None:
+    text = {"prompt": "1+1?", "chosen": "2", "rejected": "3", "margin": 1.0}
+    chats = {"prompt": ASKED, "chosen": USED_TOOL, "rejected": "4", "margin": 2.0}
+    encoder, rows = chatml(), read_rows(["x"], lambda _: [chats, text, chats])
+    table, _ = pair_rows(rows, DataConfig(), encoder)
+    assert table["margin"].tolist() == [2.0, 2.0, 1.0, 1.0, 2.0, 2.0]
+    assert [encoder.decode(ids)[:1] for ids in table.ragged("response_ids")] == ["[", "4", "2", "3", "[", "4"]
+    short, files = pair_rows(rows, DataConfig(max_response_length=10, overlong_prompts="drop"), encoder)
+    assert short["margin"].tolist() == [1.0, 1.0] and files == [0]
+    with pytest.raises(ValueError, match=r"row 0 of x has a response of \d+ tokens, as the chat template writes it"):
+        pair_rows(rows, DataConfig(max_response_length=10), encoder)
+
+
+def test_scored_texts_are_whole_conversations_with_tools() -> None:
+    row = {"prompt": ASKED, "chosen": USED_TOOL, "rejected": assistant("3"), "tools": [ADD]}
+    table, _ = scored_pair_rows(read_rows(["x"], lambda _: [row]), DataConfig(), chatml())
+    columns = zip(table.ragged("prompt_ids"), table.ragged("response_ids"), strict=True)
+    texts = [chatml().decode([*prompt, *response[:-1]]) for prompt, response in columns]
+    assert texts == ["".join(each) for each in rendered(row)]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": ASKED, "chosen": USED_TOOL[:2], "rejected": "2"}, r"the roles \['user', 'assistant', 'tool'\]"),
+        ({"prompt": ASKED, "chosen": USED_TOOL, "rejected": [{"role": "x"}]}, "the message .* in 'rejected'; expected"),
+        ({"prompt": ASKED, "chosen": "1", "rejected": "2", "tools": "add"}, "'add' in 'tools'; expected a list"),
+    ],
+)
+def test_messages_that_no_template_renders_are_named(row: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"row 0 of x has .*{message}"):
+        rendered(row)
+
+
+def test_a_template_that_refuses_a_response_names_the_row() -> None:
+    encoder = byte_tokenizer("{% if messages | length > 1 %}{{ raise_exception('too many') }}{% endif %}a")
+    row = {"prompt": ASKED, "chosen": USED_TOOL, "rejected": "2"}
+    with pytest.raises(ValueError, match=r"row 0 of x: .*refused a prompt with roles .*: too many"):
+        pair_rows(read_rows(["x"], lambda _: [row]), DataConfig(), encoder)
+
+
 def test_a_pair_is_dropped_whole(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     rows = [
         {"prompt": "1+1=", "chosen": "2", "rejected": "1" * 9},
@@ -102,11 +187,15 @@ def test_a_pair_is_dropped_whole(tmp_path: Path, tokenizer: PreTrainedTokenizerB
     ("row", "message"),
     [
         ({"prompt": "1=", "chosen": "1"}, "lacks 'rejected'; it has .* the columns 'chosen' and 'rejected': add them"),
-        ({"prompt": "1=", "chosen": "1", "rejected": None}, "None' in 'rejected'; expected a text, or one message"),
+        ({"prompt": "1=", "chosen": "1", "rejected": None}, "null in 'rejected'; expected a text, or .* Fill it"),
+        ({"prompt": "1=", "chosen": None, "rejected": "1"}, "null in 'chosen'; expected a text, or messages"),
+        ({"chosen": "1=", "rejected": None}, "null in 'rejected'; expected a text, or messages"),
+        ({"prompt": "1=", "chosen": [], "rejected": "2"}, r"'\[\]' in 'chosen'; expected a text"),
         ({"prompt": "1=", "chosen": 1, "rejected": "2"}, "'1' in 'chosen'; expected a text"),
-        ({"prompt": "1=", "chosen": assistant("1") * 2, "rejected": "2"}, "Move messages before the last answer"),
+        ({"prompt": "1=", "chosen": assistant("1") * 2, "rejected": "2"}, "apply_chat_template is false. Set"),
+        ({"prompt": "1=", "chosen": "1", "rejected": "2", "tools": [{}]}, "tools in 'chosen' or its prompt"),
         ({"chosen": "1", "rejected": assistant("2")}, "str and list in 'chosen' and 'rejected'; expected two texts"),
-        ({"chosen": "1", "rejected": "2"}, "no column 'prompt', and its responses begin with nothing in common"),
+        ({"chosen": "1", "rejected": "2"}, "no prompt in 'prompt', and its responses begin with nothing in common"),
         ({"prompt": "1=", "chosen": "1", "rejected": "2", "margin": "x"}, "'x' in 'margin'; expected a number"),
         ({"prompt": "1=", "chosen": "1", "rejected": "2", "margin": True}, "True in 'margin'; expected a number"),
     ],

@@ -10,8 +10,10 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from recipes.arithmetic.model import character_tokenizer
-from tests.unit.test_data_pairs import assistant, texts
+from tests.unit.test_data_pairs import ASKED, USED_TOOL, assistant, texts
 from tests.unit.test_data_prompts import CHAT_TEMPLATE, jsonl, plain
+from tests.unit.test_sft_rows import ADD
+from tests.unit.test_sft_rows import tokenizer as chatml
 from verl_like.config.schema import DataConfig, DpoConfig
 from verl_like.data.files import read_rows
 from verl_like.data.preferences import check_preferences, preference_rows
@@ -51,6 +53,16 @@ def test_chats_and_texts_give_the_same_rows(tmp_path: Path, tokenizer: PreTraine
     assert found == [found[0]] * 3 and found[0][0] != "1+1=", "the template is applied"
 
 
+def test_messages_and_tools_are_what_the_template_writes_after_the_prompt() -> None:
+    encoder = chatml()
+    row = {"prompt": ASKED, "completion": USED_TOOL, "label": False, "tools": [ADD]}
+    table, _ = preference_rows(read_rows(["x"], lambda _: [row, GOOD]), DataConfig(), encoder, dpo=KTO)
+    found = [encoder.decode(ids) for ids in table.ragged("response_ids")]
+    chosen = "[add 1]<|im_end|>\n<|im_start|>tool\n2<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n"
+    assert found == [chosen, f"2{encoder.eos_token}"] and table["is_chosen"].tolist() == [False, True]
+    assert encoder.decode(table.ragged("prompt_ids")[0]).startswith("<|im_start|>tools add<|im_end|>")
+
+
 def test_a_response_that_is_too_long_is_dropped_with_its_label(
     tmp_path: Path, tokenizer: PreTrainedTokenizerBase
 ) -> None:
@@ -78,8 +90,8 @@ def test_pairs_are_read_for_losses_of_single_responses_too(tmp_path: Path, token
             r"None in 'label'; expected true \(desirable\) or false. Correct or remove the row",
         ),
         ([{**GOOD, "label": 1}], "1 in 'label'; expected true"),
-        ([{**GOOD, "completion": None}], "'None' in 'completion'; expected a text, or one message"),
-        ([{**GOOD, "completion": assistant("2") * 2}], "Move messages before the last answer to the prompt"),
+        ([{**GOOD, "completion": None}], "null in 'completion'; expected a text, or messages"),
+        ([{**GOOD, "completion": assistant("2") * 2}], "apply_chat_template is false. Set"),
         ([{"prompt": "1=", "answer": "1"}], "no values in 'chosen' and 'rejected', nor in 'completion' and 'label'"),
         (
             [GOOD, PAIR],

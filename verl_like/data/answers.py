@@ -65,6 +65,22 @@ def joined(parts: Sequence[Answers]) -> Answers:
     )
 
 
+def at_positions(parts: Sequence[Answers], positions: Sequence[int]) -> Answers:
+    """Return the rows of all parts, each at its position.
+
+    Args:
+        positions: of the rows of all parts, in their order: 0 to the number of rows, each once.
+    """
+    rows = joined(parts)
+    order = sorted(range(len(positions)), key=positions.__getitem__)
+    return Answers(
+        [rows.prompt_ids[i] for i in order],
+        [rows.response_ids[i] for i in order],
+        sorted(positions[i] for i in rows.kept),
+        [rows.masks[i] for i in order] if rows.masks is not None else None,
+    )
+
+
 def answers_of(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> Answers:
     """Tokenise prompts and answers; an answer is tokenised separately, as a rollout would write it.
 

@@ -1,4 +1,4 @@
-"""Conversations of given rows, in the forms of TRL's data sets: ``messages``, or a prompt and ``completion``."""
+"""Conversations of given rows, in the forms of TRL's data sets: ``messages``, or a prompt and a response."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from verl_like.data.prompts import refuse_media
 from verl_like.data.templates import Chat
 
 MESSAGES, COMPLETION, TOOLS = "messages", "completion", "tools"
+ASSISTANT = "assistant"
 _SHOWN = 80  # characters of a value in an error
 
 
@@ -42,21 +43,47 @@ def conversation_of(row: Row, prompt_key: str) -> Conversation:
     Raises:
         ValueError: the row has no such conversation.
     """
-    refuse_media(row)
     if has_prompt(row, prompt_key):
-        prompt = row.values[prompt_key]
-        before = _chat(row, prompt_key, [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
-        turns = _chat(row, COMPLETION, row.values[COMPLETION])
+        texts = (row.values[prompt_key], row.values[COMPLETION])
+        found = exchange_of(row, texts, columns=(prompt_key, COMPLETION))
     else:
-        before, turns = [], _chat(row, MESSAGES, row.values[MESSAGES])
+        found = _ended(row, [], _chat(row, MESSAGES, row.values[MESSAGES]))
+    if found.messages[0]["role"] == ASSISTANT:
+        raise _without_ends(row, found.messages)
+    return found
+
+
+def exchange_of(row: Row, exchange: tuple[Any, Any], *, columns: tuple[str, str]) -> Conversation:
+    """Return a prompt and a response as one conversation; each is a text or a chat list.
+
+    Args:
+        exchange: the prompt and the response.
+        columns: their columns.
+
+    Raises:
+        ValueError: they make no conversation.
+    """
+    chats = [
+        _chat(row, column, [{"role": role, "content": given}] if isinstance(given, str) else given)
+        for role, given, column in zip(("user", ASSISTANT), exchange, columns, strict=True)
+    ]
+    return _ended(row, *chats)
+
+
+def _ended(row: Row, before: Chat, turns: Chat) -> Conversation:
+    refuse_media(row)
     messages = [*before, *turns]
-    roles = [message["role"] for message in messages]
-    if roles[-1] != "assistant" or roles[0] == "assistant":
-        raise ValueError(
-            f"{row.location} has a conversation with the roles {roles}; expected it to begin with a message to the "
-            f"assistant and to end with one of the assistant. Remove the other messages at its ends, or the row."
-        )
+    if messages[-1]["role"] != ASSISTANT:
+        raise _without_ends(row, messages)
     return Conversation(messages, _tools(row), len(before))
+
+
+def _without_ends(row: Row, messages: Chat) -> ValueError:
+    roles = [message["role"] for message in messages]
+    return ValueError(
+        f"{row.location} has a conversation with the roles {roles}; expected it to begin with a message to the "
+        f"assistant and to end with one of the assistant. Remove the other messages at its ends, or the row."
+    )
 
 
 def _chat(row: Row, column: str, chat: Any) -> Chat:
@@ -69,7 +96,7 @@ def _chat(row: Row, column: str, chat: Any) -> Chat:
 
 
 def _message(row: Row, column: str, message: Any) -> dict[str, Any]:
-    given = {key: value for key, value in message.items() if value is not None} if isinstance(message, Mapping) else {}
+    given = filled(message)
     calls = given.get("tool_calls") or []
     content = given.get("content", "" if calls else None)
     if not isinstance(given.get("role"), str) or not _is_text(content) or not isinstance(calls, list):
@@ -78,6 +105,11 @@ def _message(row: Row, column: str, message: Any) -> dict[str, Any]:
             f"role and a content of text, or tool_calls. Correct or remove the row."
         )
     return {**given, "content": content, **({"tool_calls": [_call(row, call) for call in calls]} if calls else {})}
+
+
+def filled(message: Any) -> dict[str, Any]:
+    """Return a message without its null values; empty if it is no mapping."""
+    return {key: value for key, value in message.items() if value is not None} if isinstance(message, Mapping) else {}
 
 
 def _is_text(content: Any) -> bool:

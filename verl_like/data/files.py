@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,15 @@ class Row:
                 f"Set {option} to one of these, or add the column."
             )
         return self.values[column]
+
+
+@contextmanager
+def located(row: Row) -> Iterator[None]:
+    """Name the row in errors of what is read from it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{row.location}: {error}") from error
 
 
 def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:

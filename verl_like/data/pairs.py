@@ -1,36 +1,38 @@
 """Pairs of responses to a prompt, of which one is preferred, in the forms of TRL's data sets.
 
 A row has the columns ``chosen`` and ``rejected``, each a text or a chat list. Its prompt is in ``data.prompt_key``, or,
-without such a column, what both begin with. ``margin`` is optional.
+without such a column, what both begin with. ``margin`` and ``tools`` are optional.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.answers import Answers, answers_of, refuse_none
+from verl_like.data.answers import Answers, refuse_none
+from verl_like.data.chats import TOOLS, filled
 from verl_like.data.files import Row
 from verl_like.data.prompts import token_ids
-from verl_like.data.templates import Renderer
+from verl_like.data.responses import GivenResponse, ResponseRenderer, common_length, responses_of
 from verl_like.protocol import Array, Column, DataProto, Ragged
 
 SCORED = 0  # any token: the value before it is the score
-PAIR_COLUMNS = CHOSEN, REJECTED, MARGIN = "chosen", "rejected", "margin"
+CHOSEN, REJECTED, MARGIN = "chosen", "rejected", "margin"
+PAIR_COLUMNS = (CHOSEN, REJECTED, MARGIN, TOOLS)
 
 
 class Pair(NamedTuple):
-    """A row's prompt, a text or a chat list; the texts of both responses; and the margin."""
+    """A row's prompt and both responses, each a text or a chat list; and the margin."""
 
     prompt: Any
-    chosen: str
-    rejected: str
+    chosen: Any
+    rejected: Any
     margin: float
 
 
@@ -63,13 +65,10 @@ def scored_pair_rows(
     Args:
         pad_id: the model's padding token, which is never the last of a text: transformers reads the score before it.
     """
-    read, renderer = _read(rows, data, tokenizer), Renderer(data, tokenizer)
+    read = _read(rows, data, tokenizer)
     if data.apply_chat_template:
-        conversations = [
-            renderer.conversation(read.pairs[i].prompt, text)
-            for i in read.kept
-            for text in (read.pairs[i].chosen, read.pairs[i].rejected)
-        ]
+        renderer = ResponseRenderer(data, tokenizer)
+        conversations = [renderer.whole(read.responses[row]) for row in read.kept_rows]
         texts = token_ids(conversations, tokenizer, add_special_tokens=False)
     else:
         answers = read.answers
@@ -94,9 +93,10 @@ def scored_pair_rows(
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The pairs of all rows; their answers, two for each pair; and the indices of the pairs that are kept."""
+    """The margins of all rows' pairs; their responses, two for each; and the indices of the pairs that are kept."""
 
-    pairs: list[Pair]
+    margins: list[float]
+    responses: list[GivenResponse]
     answers: Answers
     kept: list[int]
 
@@ -110,22 +110,22 @@ class _Read:
         return {
             "pair": np.repeat(np.arange(len(self.kept), dtype=np.int64), 2),
             "is_chosen": np.tile([True, False], len(self.kept)),
-            "margin": np.repeat(np.array([self.pairs[i].margin for i in self.kept], np.float32), 2),
+            "margin": np.repeat(np.array([self.margins[i] for i in self.kept], np.float32), 2),
         }
 
 
 def _read(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> _Read:
     pairs = [pair_of(row, data) for row in rows]
-    answered = [
-        replace(row, values={**row.values, data.prompt_key: pair.prompt, data.answer_key: text})
+    responses = [
+        GivenResponse(row, column, pair.prompt, response)
         for row, pair in zip(rows, pairs, strict=True)
-        for text in (pair.chosen, pair.rejected)
+        for column, response in ((CHOSEN, pair.chosen), (REJECTED, pair.rejected))
     ]
-    answers = answers_of(answered, data, tokenizer)
+    answers = responses_of(responses, data, tokenizer, per_prompt=2)
     whole = set(answers.kept)
     kept = [i for i in range(len(rows)) if {2 * i, 2 * i + 1} <= whole]
     refuse_none(kept, rows, data)
-    return _Read(pairs, answers, kept)
+    return _Read([pair.margin for pair in pairs], responses, answers, kept)
 
 
 def without_padding(ids: list[int], pad_id: int | None) -> list[int]:
@@ -134,11 +134,6 @@ def without_padding(ids: list[int], pad_id: int | None) -> list[int]:
     while end > 1 and ids[end - 1] == pad_id:
         end -= 1
     return ids[:end]
-
-
-def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Return how many items both begin with."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def pair_of(row: Row, data: DataConfig) -> Pair:
@@ -153,17 +148,17 @@ def pair_of(row: Row, data: DataConfig) -> Pair:
             f"columns {CHOSEN!r} and {REJECTED!r}: add them, or name other files."
         )
     chosen, rejected = row.values[CHOSEN], row.values[REJECTED]
-    if data.prompt_key in row.values:
-        prompt = row.values[data.prompt_key]
-    else:
+    prompt = row.values.get(data.prompt_key)
+    if prompt is None and chosen is not None and rejected is not None:
         prompt, chosen, rejected = _cut(row, chosen, rejected, data)
-    return Pair(prompt, response_text(row, CHOSEN, chosen), response_text(row, REJECTED, rejected), _margin(row))
+    return Pair(prompt, chosen, rejected, _margin(row))
 
 
 def _cut(row: Row, chosen: Any, rejected: Any, data: DataConfig) -> tuple[Any, Any, Any]:
     """Return what both responses begin with, and the rest of each: whole messages of chats, or characters of texts.
 
-    As in TRL, a space at the end of the common text belongs to the responses.
+    As in TRL, a space at the end of the common text belongs to the responses, and so does the last message of a chat
+    with which the other one begins.
     """
     if type(chosen) is not type(rejected) or not isinstance(chosen, (str, list)):
         found = f"{type(chosen).__name__} and {type(rejected).__name__}"
@@ -171,29 +166,18 @@ def _cut(row: Row, chosen: Any, rejected: Any, data: DataConfig) -> tuple[Any, A
             f"{row.location} has {found} in {CHOSEN!r} and {REJECTED!r}; expected two texts or two chat lists. Correct "
             f"or remove the row."
         )
-    length = common_length(chosen, rejected)
-    if isinstance(chosen, str) and length and chosen[length - 1] == " ":
-        length -= 1
-    if not length:
+    if isinstance(chosen, str):
+        length = common_length(chosen, rejected)
+        length -= bool(length and chosen[length - 1] == " ")
+    else:
+        length = common_length(*([filled(message) for message in chat] for chat in (chosen, rejected)))
+        length = min(length, len(chosen) - 1, len(rejected) - 1)
+    if length <= 0:
         raise ValueError(
-            f"{row.location} has no column {data.prompt_key!r}, and its responses begin with nothing in common, which "
-            f"would be the prompt. Add the column, or set data.prompt_key to the column with the prompt."
+            f"{row.location} has no prompt in {data.prompt_key!r}, and its responses begin with nothing in common, "
+            f"which would be the prompt. Fill this column, or set data.prompt_key to the column with the prompt."
         )
     return chosen[:length], chosen[length:], rejected[length:]
-
-
-def response_text(row: Row, name: str, response: Any) -> str:
-    """Return a response as text: a text as it is, or the content of one message of the assistant."""
-    if isinstance(response, list) and len(response) == 1 and isinstance(response[0], dict):
-        message = response[0]
-        if message.get("role") == "assistant" and isinstance(message.get("content"), str):
-            return str(message["content"])
-    if isinstance(response, str):
-        return response
-    raise ValueError(
-        f"{row.location} has {str(response)[:80]!r} in {name!r}; expected a text, or one message of the assistant with "
-        f"text. Move messages before the last answer to the prompt, or remove the row."
-    )
 
 
 def _margin(row: Row) -> float:

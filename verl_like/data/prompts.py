@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.files import Row, ground_truth
+from verl_like.data.files import Row, ground_truth, located
 from verl_like.data.templates import Renderer
 from verl_like.protocol import DataProto, Ragged
 
@@ -152,10 +152,8 @@ def tokenised_prompts(
                 f"{row.location} has no prompt: {data.prompt_key!r} is null there. Fill it, or remove the row; "
                 f"data.prompt_key names another column."
             )
-        try:
+        with located(row):
             text = renderer.text(prompt)
-        except ValueError as error:
-            raise ValueError(f"{row.location}: {error}") from error
         refuse_halves(text, f"{row.location} has a prompt")
         texts.append(text)
     ids = token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)

@@ -4,6 +4,7 @@ template.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ class Renderer:
             ValueError: for a prompt of another form; the caller adds the row's location.
         """
         if self._data.apply_chat_template:
-            return self._rendered(self.chat(prompt))
+            return self.rendered(self.chat(prompt))
         if not isinstance(prompt, str):
             raise ValueError(
                 f"data.apply_chat_template is false, which requires plain strings, but the prompt is a "
@@ -138,16 +139,25 @@ class Renderer:
             prompt = [{"role": "user", "content": prompt}]
         return self._formatted_chat(_checked_chat(prompt))
 
-    def conversation(self, prompt: Any, answer: str) -> str:
-        """Return the text of a prompt, as :meth:`chat` takes it, with the assistant's answer."""
-        return self._rendered([*self.chat(prompt), {"role": "assistant", "content": answer}], continues=False)
+    def rendered(self, chat: Chat, *, tools: Sequence[dict[str, Any]] = (), continues: bool = True) -> str:
+        """Return the text that the chat template writes.
 
-    def _rendered(self, chat: Chat, *, continues: bool = True) -> str:
+        Args:
+            tools: schemas of functions.
+            continues: whether the text ends with the template's generation prompt.
+
+        Raises:
+            ValueError: the template refuses the messages.
+        """
         try:
             text = self._tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=continues, **self._data.chat_template_kwargs
+                chat,
+                tools=list(tools) or None,
+                tokenize=False,
+                add_generation_prompt=continues,
+                **self._data.chat_template_kwargs,
             )
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, TypeError, LookupError) as error:
             roles = [message["role"] for message in chat]
             raise ValueError(
                 f"the tokenizer's chat template refused a prompt with roles {roles}: {error}. "

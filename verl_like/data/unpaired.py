@@ -1,24 +1,25 @@
 """Single responses to a prompt, each labelled desirable or undesirable, in the form of TRL's unpaired data sets.
 
-A row has the columns ``data.prompt_key``; ``completion``, a text or one message of the assistant; and ``label``, true
-for a desirable response.
+A row has the columns ``data.prompt_key``; ``completion``, a text or a chat list; ``label``, true for a desirable
+response; and optionally ``tools``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.answers import answers_of, refuse_none
+from verl_like.data.answers import refuse_none
+from verl_like.data.chats import COMPLETION
 from verl_like.data.files import Row
-from verl_like.data.pairs import response_text
+from verl_like.data.responses import GivenResponse, responses_of
 from verl_like.protocol import DataProto
 
-UNPAIRED_COLUMNS = COMPLETION, LABEL = "completion", "label"
+LABEL = "label"
+UNPAIRED_COLUMNS = (COMPLETION, LABEL)
 
 
 def unpaired_rows(
@@ -34,11 +35,8 @@ def unpaired_rows(
         ValueError: for invalid rows; the message names file and row.
     """
     labels = [_label(row, data) for row in rows]
-    texts = [response_text(row, COMPLETION, row.values[COMPLETION]) for row in rows]
-    answered = [
-        replace(row, values={**row.values, data.answer_key: text}) for row, text in zip(rows, texts, strict=True)
-    ]
-    answers = answers_of(answered, data, tokenizer)
+    responses = [GivenResponse(row, COMPLETION, row.values[data.prompt_key], row.values[COMPLETION]) for row in rows]
+    answers = responses_of(responses, data, tokenizer)
     refuse_none(answers.kept, rows, data)
     table = answers.table(answers.kept)
     is_chosen = np.array([labels[i] for i in answers.kept], bool)

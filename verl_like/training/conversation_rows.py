@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
@@ -12,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, end_token, fitting, whole
 from verl_like.data.chats import Conversation, conversation_of, has_prompt
-from verl_like.data.files import Row
+from verl_like.data.files import Row, located
 from verl_like.data.prompts import refuse_halves, token_ids
 from verl_like.data.templates import Renderer
 from verl_like.environments.codec import chat_template
@@ -76,7 +75,7 @@ class _Reader:
     def text(self, row: Row) -> str:
         """Return the whole conversation."""
         chat, template = self._conversation(row)
-        with _located(row):
+        with located(row):
             text = template(chat.messages, add_generation_prompt=False)
         refuse_halves(text, f"{row.location} has a message")
         return text
@@ -84,7 +83,7 @@ class _Reader:
     def pieces(self, row: Row) -> list[list[ChatPiece]]:
         """Return the training rows of the conversation."""
         chat, template = self._conversation(row)
-        with _located(row):
+        with located(row):
             splitter = ConversationSplitter(template, self._end_tokens)
             rows = splitter.rows(chat.messages, first=chat.first, only_last=self._only_last)
         refuse_halves("".join(piece.text for pieces in rows for piece in pieces), f"{row.location} has a message")
@@ -98,17 +97,8 @@ class _Reader:
                     f"data.format_prompt wraps the user's text of a prompt, but {row.location} is a conversation "
                     f"without a separate prompt. Set data.format_prompt='', or give rows with prompt and completion."
                 )
-            with _located(row):
+            with located(row):
                 prompt = self._renderer.chat(row.values[data.prompt_key])
             row = replace(row, values={**row.values, data.prompt_key: prompt})
         chat = conversation_of(row, data.prompt_key)
         return chat, chat_template(self._tokenizer, chat.tools, data.chat_template_kwargs)
-
-
-@contextmanager
-def _located(row: Row) -> Iterator[None]:
-    """Name the row in errors of what is read from it."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{row.location}: {error}") from error
