@@ -326,7 +326,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     from verl_like.config.compose import read
     from verl_like.config.options import option_at
     from verl_like.config.problems import refuse, without_echoes
-    from verl_like.config.reads import without_effect
+    from verl_like.config.reads import as_read, in_vain, misplaced, without_effect
     from verl_like.config.run_file import shown_command
     from verl_like.runs.start import start_problems
 
@@ -346,12 +346,10 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
         prepare(composed.config)
     composed = replace(composed, command=shown_command(arguments.typed))
     config, is_dry, unread = composed.config, _is_dry(arguments), found
-    found = [
-        *unread,
-        *without_echoes(
-            unread, [*problems(config, reads_prompts=arguments.command not in ON_ROWS), *hub_problems(config)]
-        ),
-    ]
+    is_on_rows = arguments.command in ON_ROWS
+    checked = as_read(arguments.command, config) if is_on_rows else config
+    later = [*problems(checked, reads_prompts=not is_on_rows), *hub_problems(checked)]
+    found = [*unread, *without_echoes(unread, [*misplaced(arguments.command, config), *later])]
     if config.trainer.remote_dir and not is_dry:  # restores files that a start depends on
         refuse(found)
         _restore(composed, command=arguments.command)
@@ -360,9 +358,12 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     held = without_echoes(unread, held)
     refuse(found if is_dry else [*found, *held])
     own = [word for word in arguments.words if not is_foreign or option_at(word.partition("=")[0]) is not None]
+    log = logging.getLogger(__name__)
     if ignored := list(without_effect(arguments.command, own)):
         sentence = "%s does not read %s, so these words of the command line have no effect"
-        logging.getLogger(__name__).warning(sentence, arguments.command, ", ".join(ignored))
+        log.warning(sentence, arguments.command, ", ".join(ignored))
+    if is_on_rows and (ignored := list(in_vain(arguments.command, config, composed.origins))):
+        log.warning("%s ignores %s: leave out these options", arguments.command, ", ".join(ignored))
     return composed, held
 
 

@@ -62,7 +62,7 @@ def cpu_seconds(arguments: list[str]) -> float:
         (["config", RECIPE, "algorithm.adv_estimator=grop"], 2),
         (["train", RECIPE, "model.path=/nowhere"], 2),
         (["train", RECIPE, "rollout.temprature=1"], 2),
-        (["sft", RECIPE, "actor.mini_batch_size=3"], 2),
+        (["sft", RECIPE, "sft.loss_on=nothing"], 2),
         (["eval", "model.path=Qwen/Qwen3-0.6B", f"data.val_files=[{__file__}l]", "cluster.device=cpu"], 2),
         (["generate", RECIPE, "trainer.resume=/nowhere"], 2),
         (["export", "/nowhere"], 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,8 @@ from verl_like.arguments import COMMANDS, EXAMPLES, EXIT_STATUS, FIRST_OPTIONS, 
 from verl_like.cli import main
 from verl_like.config.compose import compose
 from verl_like.config.options import options, sections
-from verl_like.config.reads import READ, reads, without_effect
+from verl_like.config.reads import READ, as_read, in_vain, misplaced, reads, without_effect
+from verl_like.config.schema import Config
 
 
 def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -80,6 +82,43 @@ def test_what_a_command_reads_are_options_and_sections() -> None:
 )
 def test_words_that_a_command_does_not_read_are_named(command: str, words: list[str], expected: list[str]) -> None:
     assert list(without_effect(command, words)) == expected
+
+
+def test_a_command_that_reads_another_option_instead_refuses_the_first() -> None:
+    config = Config()
+    config.ref.path = "x"
+    expected = "ref.path is x, but dpo reads dpo.ref_path. Set dpo.ref_path=x, and leave out ref.path."
+    assert list(misplaced("dpo", config)) == [expected]
+    assert list(misplaced("sft", config)) == list(misplaced("dpo", Config())) == []
+
+
+@pytest.mark.parametrize("command", ["sft", "dpo", "rm"])
+def test_what_a_command_does_not_read_has_its_default_in_the_rules(command: str) -> None:
+    config = Config()
+    config.rollout.n, config.actor.optim.lr, config.data.train_batch_size = 7, 0.5, 50
+    config.reward.judge.path, config.dpo.ref_path = "judge", "reference"
+    found = as_read(command, config)
+    assert (found.rollout.n, found.reward.judge.path) == (Config().rollout.n, "")
+    assert (found.actor.optim.lr, found.actor.mini_batch_size, found.critic.mini_batch_size) == (0.5, 50, 50)
+    assert found.dpo.ref_path == ("reference" if command == "dpo" else "")
+    assert config.rollout.n == 7 and as_read("train", config) is config
+
+
+def test_what_a_users_file_sets_in_vain_is_named_with_the_file(tmp_path: Path) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("defaults: [/config, _self_]\nrollout: {n: 9}\ndpo: {beta: 0.5}\nactor: {epochs: 1}\n")
+    composed = compose(str(recipe), ["rollout.top_p=0.5"])
+    found = list(in_vain("dpo", composed.config, composed.origins))
+    assert found == [f"rollout.n ({recipe})"], "neither defaults, nor conf/, nor words that are named as unread"
+    assert list(in_vain("train", composed.config, composed.origins)) == []
+
+
+def test_a_mini_batch_that_is_not_the_batch_is_named_by_commands_on_rows() -> None:
+    words = ["data.train_batch_size=50", "actor.mini_batch_size=5"]
+    composed = compose(None, words)
+    assert list(in_vain("sft", composed.config, composed.origins)) == ["actor.mini_batch_size (command line)"]
+    composed = compose(None, [words[0], "actor.mini_batch_size=50"])
+    assert list(in_vain("sft", composed.config, composed.origins)) == []
 
 
 def test_the_recipe_of_supervised_training_sets_nothing_that_is_not_read() -> None:

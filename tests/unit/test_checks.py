@@ -18,6 +18,7 @@ from verl_like.checks import cluster, kernels, lora, models, pools, validation
 from verl_like.checks import rules as checks
 from verl_like.checks.rules import check, check_devices
 from verl_like.config.problems import Refused
+from verl_like.config.reads import as_read
 from verl_like.config.schema import Config
 
 Edit = Callable[[Config], None]
@@ -293,6 +294,23 @@ def test_first_rows_of_other_forms_are_left_to_their_readers(config: Config) -> 
     Path("data/val.jsonl").write_text(json.dumps({"messages": "1", "completion": "1", "text": "1"}) + "\n")
     assert len(checks.problems(config, num_devices=0)) == 1
     assert checks.problems(config, num_devices=0, reads_prompts=False) == []
+
+
+@pytest.mark.parametrize("command", ["sft", "dpo", "rm"])
+def test_rules_say_nothing_of_options_that_a_command_does_not_read(config: Config, command: str) -> None:
+    ignored: dict[str, object] = {
+        "ref__path": "model",
+        "algorithm__distill_coef": 0.5,
+        "algorithm__filter_groups": True,
+        "rollout__n": 1,
+        "actor__mini_batch_size": 5,
+        "critic__path": "model",
+        "reward__judge__path": "none",
+        "trainer__val_only": True,
+    }
+    apply(config, ignored)
+    assert len(checks.problems(config, num_devices=0)) >= 4
+    assert checks.problems(as_read(command, config), num_devices=0, reads_prompts=False) == []
 
 
 def test_a_file_that_cannot_be_read_is_refused(config: Config) -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass, replace
+from typing import Any, TypeVar
+
+from verl_like.config.options import value_of
+from verl_like.config.schema import Config
+
+_Section = TypeVar("_Section")
 
 _ROWS = (
     "data.custom_dataset",
@@ -88,7 +95,7 @@ _ON_ROWS = (
     "data.shuffle",
     "model",
     "actor.max_tokens_per_micro_batch",
-    "actor.mini_batch_size",
+    "actor.mini_batch_size",  # of a recipe for several commands; an update is on the whole batch
     "actor.sequence_parallel_size",
     "actor.use_torch_compile",
     "actor.compile_layers",
@@ -120,6 +127,10 @@ READ: dict[str, tuple[str, ...]] = {
 }
 
 
+# Command -> option that it does not read -> the option with the same meaning that it reads.
+INSTEAD = {"dpo": {"ref.path": "dpo.ref_path"}}
+
+
 def reads(command: str, name: str) -> bool:
     """Return whether a command reads the option ``name``, or any option of the section ``name``."""
     known = READ.get(command)
@@ -133,6 +144,55 @@ def without_effect(command: str, words: Iterable[str]) -> Iterator[str]:
         if "=" in word and not reads(command, name):
             instead = _VALIDATES.get(name) if command in ("eval", "generate", "play") else None
             yield f"{name} (it reads {instead})" if instead else name
+
+
+def as_read(command: str, config: Config) -> Config:
+    """Return a configuration in which options that a command does not read have their defaults.
+
+    Rules on it report nothing that the command ignores. An update is on the whole batch.
+    """
+    if command not in READ:
+        return config
+    found = _read_in(config, Config(), command, "")
+    for learner in (found.actor, found.critic):
+        learner.mini_batch_size = found.data.train_batch_size
+    return found
+
+
+def misplaced(command: str, config: Config) -> Iterator[str]:
+    """Yield the problems of options for which a command has another one."""
+    plain = Config()
+    for name, instead in INSTEAD.get(command, {}).items():
+        if (value := value_of(config, name)) != value_of(plain, name):
+            yield f"{name} is {value}, but {command} reads {instead}. Set {instead}={value}, and leave out {name}."
+
+
+def in_vain(command: str, config: Config, origins: Mapping[str, str]) -> Iterator[str]:
+    """Yield ``option (origin)`` for what a user sets to another value than the one with which a command runs.
+
+    Words of the command line that :func:`without_effect` names are left out.
+
+    Args:
+        origins: the origin of each option; files below ``conf/`` are the project's.
+    """
+    effective = as_read(command, config)
+    for name, origin in origins.items():
+        is_file = origin.endswith((".yaml", ".yml")) and not origin.startswith("conf/")
+        is_word = origin == "command line" and reads(command, name)
+        if (is_file or is_word) and value_of(config, name) != value_of(effective, name):
+            yield f"{name} ({origin})"
+
+
+def _read_in(section: _Section, plain: _Section, command: str, prefix: str) -> _Section:
+    """Return a copy of a section with the defaults of ``plain`` for what a command does not read."""
+    values: dict[str, Any] = {}
+    for name, value in vars(section).items():
+        default, full = vars(plain)[name], f"{prefix}{name}"
+        if is_dataclass(value):
+            values[name] = _read_in(value, default, command, f"{full}.")
+        else:
+            values[name] = value if reads(command, full) else default
+    return replace(section, **values)  # type: ignore[type-var]
 
 
 def _covers(section: str, name: str) -> bool:

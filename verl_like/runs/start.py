@@ -13,6 +13,7 @@ import yaml
 from verl_like.checks.checkpoints import steps_in
 from verl_like.checks.models import hub_cache
 from verl_like.checks.paths import is_local_path
+from verl_like.config.reads import reads
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 from verl_like.disk import refuse_filled
@@ -32,10 +33,10 @@ def start_problems(config: Config, config_yaml: str, *, command: str) -> Iterato
     Args:
         config: a configuration that the checks have accepted.
         config_yaml: the same as text, as the run would record it.
-        command: "train", "sft", "eval" or "generate".
+        command: the command's name, such as "train" or "eval".
     """
     try:
-        if config.trainer.val_only and command != "sft":
+        if config.trainer.val_only and reads(command, "trainer.val_only"):
             policy_checkpoint(config)
         else:
             start_of(config, config_yaml, job=command)

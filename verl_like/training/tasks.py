@@ -15,6 +15,7 @@ from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
 from verl_like.config.problems import refuse
+from verl_like.config.reads import as_read, misplaced
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, DataConfig
 from verl_like.context import current
 from verl_like.controller.errors import Interrupt
@@ -80,13 +81,13 @@ def sft_task_of(config: Config) -> RowTask:
         ValueError: the configuration or data set cannot work.
     """
     read = partial(sft_rows, loss_on=config.sft.loss_on)
-    return _row_task(config, read, columns=(config.data.prompt_key, config.data.answer_key, *SFT_COLUMNS))
+    return _row_task(config, read, job="sft", columns=(config.data.prompt_key, config.data.answer_key, *SFT_COLUMNS))
 
 
 def preference_task_of(config: Config) -> RowTask:
     """Read pairs of responses, or single responses with a label, as :func:`sft_task_of` reads answers."""
     read = partial(preference_rows, dpo=config.dpo)
-    task = _row_task(config, read, columns=(config.data.prompt_key, *PREFERENCE_COLUMNS))
+    task = _row_task(config, read, job="dpo", columns=(config.data.prompt_key, *PREFERENCE_COLUMNS))
     check_preferences(task.rows, task.val_rows, config.dpo)
     return task
 
@@ -100,23 +101,26 @@ def scored_task_of(config: Config) -> RowTask:
         )
     named = AutoConfig.from_pretrained(local_path(config.model.path), trust_remote_code=config.model.trust_remote_code)
     read = partial(scored_pair_rows, pad_id=named.get_text_config().to_dict().get("pad_token_id"))
-    return _row_task(config, read, columns=(config.data.prompt_key, *PAIR_COLUMNS))
+    return _row_task(config, read, job="rm", columns=(config.data.prompt_key, *PAIR_COLUMNS))
 
 
-def _row_task(config: Config, read: ReadRows, *, columns: Sequence[str]) -> RowTask:
+def _row_task(config: Config, read: ReadRows, *, job: str, columns: Sequence[str]) -> RowTask:
     """Read the rows.
 
     Args:
+        job: the command, of whose options rules are checked.
         columns: columns that distinguish rows.
     """
-    check(config, reads_prompts=False)
+    refuse(misplaced(job, config))
+    checked = as_read(job, config)
+    check(checked, reads_prompts=False)
     if config.data.sampler:
         raise ValueError(
             f"data.sampler is {config.data.sampler}, but supervised training takes its rows in epochs "
             f"(data.shuffle, data.train_weights). Leave data.sampler empty."
         )
     check_machine(config, generates=False)
-    check_hub_models(config)
+    check_hub_models(checked)
     current(Startup).now("reading the data")
     data, seed, tokenizer = config.data, config.trainer.seed, tokenizer_of(config)
     given = train_rows(data, seed=seed)
