@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from verl_like.config.schema.preference import F_DIVERGENCES
 from verl_like_migrate import trl_grpo
 from verl_like_migrate.converters import Converted, Converter
 
@@ -189,6 +190,15 @@ def dpo_losses(values: PeerValues) -> Converted:
     return Converted({"dpo.losses": found, "dpo.label_smoothing": smoothing})
 
 
+def f_divergence(values: PeerValues) -> Converted:
+    """Convert the divergence; its coefficient is read for ``alpha_divergence`` alone."""
+    name = values["f_divergence_type"]
+    if name not in F_DIVERGENCES:
+        raise ValueError(f"f_divergence_type is {name}, expected one of {', '.join(F_DIVERGENCES)}")
+    alpha = {"dpo.f_alpha": float(values["f_alpha_divergence_coef"])} if name == "alpha_divergence" else {}
+    return Converted({"dpo.f_divergence": name, **alpha})
+
+
 CONVERTERS: dict[str, Converter] = {
     function.__name__: function
     for function in (
@@ -204,6 +214,7 @@ CONVERTERS: dict[str, Converter] = {
         loss_on,
         shuffle,
         dpo_losses,
+        f_divergence,
         *trl_grpo.CONVERTERS,
     )
 }

@@ -15,6 +15,7 @@ from verl_like.algorithms.pair_losses import PAIR_LOSSES, bradley_terry
 from verl_like.algorithms.preference_loss import DpoLoss
 from verl_like.algorithms.types import BatchTotals
 from verl_like.config.schema import DpoConfig
+from verl_like.config.schema.preference import READ_DIVERGENCE
 
 PEERS = Path(__file__).parents[2] / ".peers"
 if PEERS.is_dir() and str(PEERS) not in sys.path:
@@ -44,7 +45,9 @@ def batch(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return log_probs, mask, reference
 
 
-def ours(log_probs: Tensor, mask: Tensor, reference: Tensor, losses: dict[str, float]) -> tuple[float, Tensor]:
+def ours(
+    log_probs: Tensor, mask: Tensor, reference: Tensor, losses: dict[str, float], **divergence: Any
+) -> tuple[float, Tensor]:
     leaf = log_probs.clone().requires_grad_()
     columns = {
         "response_mask": mask,
@@ -53,7 +56,7 @@ def ours(log_probs: Tensor, mask: Tensor, reference: Tensor, losses: dict[str, f
         "ref_log_prob": reference,
     }
     totals = BatchTotals(num_tokens=float(mask.sum()), num_sequences=2.0 * PAIRS, max_response_tokens=WIDTH)
-    config = DpoConfig(losses=losses, beta=BETA, label_smoothing=SHARE)
+    config = DpoConfig(losses=losses, beta=BETA, label_smoothing=SHARE, **divergence)
     found = DpoLoss(config, chosen_tokens=float(mask[:PAIRS].sum()))({"log_probs": leaf}, columns, totals)
     found.loss.backward()
     assert leaf.grad is not None
@@ -61,7 +64,14 @@ def ours(log_probs: Tensor, mask: Tensor, reference: Tensor, losses: dict[str, f
 
 
 def trls(
-    trl: Any, log_probs: Tensor, mask: Tensor, reference: Tensor, losses: dict[str, float]
+    trl: Any,
+    log_probs: Tensor,
+    mask: Tensor,
+    reference: Tensor,
+    losses: dict[str, float],
+    *,
+    f_divergence: str = "reverse_kl",
+    f_alpha: float = 0.5,
 ) -> tuple[float, Tensor]:
     """DPOTrainer's loss; its columns begin with a prompt of one token."""
     leaf = log_probs.clone().requires_grad_()
@@ -78,7 +88,8 @@ def trls(
         loss_weights=list(losses.values()),
         beta=BETA,
         label_smoothing=SHARE,
-        f_divergence_type="reverse_kl",
+        f_divergence_type=f_divergence,
+        f_alpha_divergence_coef=f_alpha,
         ld_alpha=None,
         precompute_ref_logps=True,
         aux_loss_enabled=False,
@@ -106,6 +117,23 @@ def test_losses_of_pairs_equal_trl(trl: Any, losses: dict[str, float]) -> None:
         given = batch(seed)
         value, gradient = ours(*given, losses)
         expected, of_trl = trls(trl, *given, losses)
+        assert value == pytest.approx(expected, rel=1e-5)
+        torch.testing.assert_close(gradient, of_trl, rtol=1e-5, atol=1e-6)
+
+
+DIVERGENCES: list[dict[str, Any]] = [
+    {"f_divergence": "forward_kl"},
+    {"f_divergence": "js_divergence"},
+    *({"f_divergence": "alpha_divergence", "f_alpha": alpha} for alpha in (0.5, 1.0, 2.0, -1.0, 60.0)),
+]
+
+
+@pytest.mark.parametrize("name", sorted(set(READ_DIVERGENCE) - {"cdpo"}))
+@pytest.mark.parametrize("divergence", DIVERGENCES, ids=str)
+def test_divergences_equal_trl(trl: Any, name: str, divergence: dict[str, Any]) -> None:
+    for seed in range(3):
+        value, gradient = ours(*batch(seed), {name: 1.0}, **divergence)
+        expected, of_trl = trls(trl, *batch(seed), {name: 1.0}, **divergence)
         assert value == pytest.approx(expected, rel=1e-5)
         torch.testing.assert_close(gradient, of_trl, rtol=1e-5, atol=1e-6)
 

@@ -76,6 +76,24 @@ def test_exo_pair_without_a_share_of_wrong_pairs_is_refused() -> None:
     assert not problems(dpo__losses={"exo_pair": 1.0}, dpo__label_smoothing=0.001)
 
 
+def test_a_divergence_that_a_loss_does_not_read_is_refused() -> None:
+    readers = "sigmoid, cdpo, robust, hinge, ipo, sigmoid_norm, exo_pair"
+    for losses, found in (({"sigmoid": 1, "apo_zero": 1}, "apo_zero"), ({"sft": 1}, "sft"), ({"kto": 1}, "kto")):
+        assert problems(dpo__losses=losses, dpo__f_divergence="forward_kl") == [
+            f"dpo.f_divergence is forward_kl, but dpo.losses has {found}; expected some of {readers}, and sft with "
+            "them. Use these, or set dpo.f_divergence=reverse_kl."
+        ]
+    assert not problems(dpo__losses={"cdpo": 1.0, "sft": 1.0}, dpo__f_divergence="js_divergence")
+
+
+def test_an_alpha_that_the_divergence_lacks_is_refused() -> None:
+    assert problems(dpo__f_alpha=0.3) == [
+        "dpo.f_alpha is 0.3, but dpo.f_divergence=reverse_kl has no alpha. Set dpo.f_divergence=alpha_divergence, or "
+        "leave out dpo.f_alpha."
+    ]
+    assert not problems(dpo__f_alpha=0.3, dpo__f_divergence="alpha_divergence")
+
+
 # --- a reference that is reset
 
 

@@ -2,7 +2,7 @@
 
 With the log-ratios ``h_c`` and ``h_r`` of the chosen and of the rejected response (sums of policy minus reference
 log-probs over the tokens), ``D = h_c - h_r``, ``b = dpo.beta``, ``e = dpo.label_smoothing``, and ``s`` the logistic
-function.
+function. With another ``dpo.f_divergence`` the scores of ``f_divergences.py`` replace the log-ratios in ``D``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from verl_like.algorithms.f_divergences import Score, reverse_kl
 from verl_like.config.schema import DpoConfig
 
 
@@ -26,6 +27,7 @@ class PairInputs:
         chosen, rejected: [P] sum of the policy's log-probs of the response's tokens, nats.
         ref_chosen, ref_rejected: [P] the same of the reference.
         chosen_tokens, rejected_tokens: [P] number of these tokens.
+        score: of log-ratios in ``delta`` and ``mean_delta``.
         sft_scale: factor by which ``-chosen`` is scaled in the loss ``sft``, so that its mean over the mini-batch's
             pairs is the mean over their chosen tokens.
     """
@@ -36,6 +38,7 @@ class PairInputs:
     ref_rejected: Tensor
     chosen_tokens: Tensor
     rejected_tokens: Tensor
+    score: Score = reverse_kl
     sft_scale: float = 1.0
 
     @property
@@ -48,13 +51,14 @@ class PairInputs:
 
     @property
     def delta(self) -> Tensor:
-        """D, [P] nats."""
-        return self.chosen_ratio - self.rejected_ratio
+        """D, [P]."""
+        return self.score(self.chosen_ratio) - self.score(self.rejected_ratio)
 
     @property
     def mean_delta(self) -> Tensor:
-        """The difference of the mean log-ratios per token, [P] nats."""
-        return self.chosen_ratio / self.chosen_tokens - self.rejected_ratio / self.rejected_tokens
+        """The difference of the scores divided by the numbers of tokens, [P]."""
+        chosen, rejected = self.score(self.chosen_ratio), self.score(self.rejected_ratio)
+        return chosen / self.chosen_tokens - rejected / self.rejected_tokens
 
 
 PairLossFunction = Callable[[PairInputs, DpoConfig], Tensor]

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from verl_like.algorithms.f_divergences import score_of
 from verl_like.algorithms.pair_losses import PairInputs, bradley_terry, pair_losses
 from verl_like.algorithms.types import BatchTotals, LossOutput, MicroBatchLoss
 from verl_like.algorithms.unpaired_losses import UnpairedInputs, means_by_label, unpaired_losses
@@ -59,6 +60,7 @@ class DpoLoss:
             ref_rejected=reference[rejected],
             chosen_tokens=tokens[chosen],
             rejected_tokens=tokens[rejected],
+            score=score_of(self._config),
             sft_scale=num_pairs / self._chosen_tokens,
         )
         loss = pair_losses(pairs, self._config).sum() / num_pairs

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from verl_like.algorithms.roles import needs
 from verl_like.checks.pools import REF
-from verl_like.config.schema import Config
-from verl_like.config.schema.preference import PAIR_LOSSES, READ_SMOOTHING, UNPAIRED_LOSSES
+from verl_like.config.schema import Config, DpoConfig
+from verl_like.config.schema.preference import PAIR_LOSSES, READ_DIVERGENCE, READ_SMOOTHING, UNPAIRED_LOSSES
 
 UNBIASED = ("k1", "k3")  # estimators whose mean over samples of the policy is the KL
 
@@ -86,6 +86,24 @@ def label_smoothing_is_read(config: Config) -> Iterator[str]:
         )
 
 
+def losses_read_the_divergence(config: Config) -> Iterator[str]:
+    dpo = config.dpo
+    if dpo.f_alpha != DpoConfig().f_alpha and dpo.f_divergence != "alpha_divergence":
+        yield (
+            f"dpo.f_alpha is {dpo.f_alpha:g}, but dpo.f_divergence={dpo.f_divergence} has no alpha. Set "
+            "dpo.f_divergence=alpha_divergence, or leave out dpo.f_alpha."
+        )
+    if dpo.f_divergence == "reverse_kl":
+        return
+    readers = dpo.weights.keys() & set(READ_DIVERGENCE)
+    others = [name for name in dpo.weights if name not in (*READ_DIVERGENCE, "sft")]
+    if others or not readers:
+        yield (
+            f"dpo.f_divergence is {dpo.f_divergence}, but dpo.losses has {', '.join(others or dpo.weights)}; expected "
+            f"some of {', '.join(READ_DIVERGENCE)}, and sft with them. Use these, or set dpo.f_divergence=reverse_kl."
+        )
+
+
 def preference_losses_are_of_one_kind(config: Config) -> Iterator[str]:
     dpo = config.dpo
     paired, unpaired = ([name for name in dpo.weights if name in kind] for kind in (PAIR_LOSSES, UNPAIRED_LOSSES))
@@ -112,5 +130,6 @@ LOSS_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     ratio_weighs_an_unbiased_kl,
     reset_reference_is_a_copy_of_the_actor,
     label_smoothing_is_read,
+    losses_read_the_divergence,
     preference_losses_are_of_one_kind,
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from verl_like.algorithms.f_divergences import score_of
 from verl_like.algorithms.pair_losses import PairInputs, bradley_terry, pair_losses
 from verl_like.algorithms.preference_loss import DpoLoss
 from verl_like.config.schema import DpoConfig, RmConfig
@@ -121,9 +122,10 @@ class PreferenceObjective(ActorObjective):
             ref_rejected=torch.from_numpy(batch.facts["ref_log_prob"][rejected]),
             chosen_tokens=torch.from_numpy(tokens[chosen]),
             rejected_tokens=torch.from_numpy(tokens[rejected]),
+            score=score_of(self._config),
             sft_scale=float(np.size(tokens) / 2 / tokens[chosen].sum()),
         )
-        margin = self._config.beta * pairs.delta
+        margin = self._config.beta * (pairs.chosen_ratio - pairs.rejected_ratio)
         return {
             "val/loss": float(pair_losses(pairs, self._config).mean()),
             "val/accuracy": float((margin > 0).double().mean()),

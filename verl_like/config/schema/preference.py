@@ -17,6 +17,9 @@ PAIR_LOSSES = (
 UNPAIRED_LOSSES = ("kto", "apo_zero_unpaired")
 LOSSES = (*PAIR_LOSSES, *UNPAIRED_LOSSES)
 READ_SMOOTHING = ("cdpo", "robust", "exo_pair")
+# Names of the functions in algorithms/f_divergences.py.
+F_DIVERGENCES = ("reverse_kl", "forward_kl", "js_divergence", "alpha_divergence")
+READ_DIVERGENCE = ("sigmoid", "cdpo", "robust", "hinge", "ipo", "sigmoid_norm", "exo_pair")
 
 
 @dataclass(kw_only=True)
@@ -36,7 +39,17 @@ class DpoConfig(Section):
         check=lambda v: 0 <= v < 0.5,
         expected="a number of at least 0, below 0.5",
     )
-
+    f_divergence: str = option(
+        "reverse_kl",
+        f"Divergence that keeps the policy near its reference, read by {', '.join(READ_DIVERGENCE)} (f-DPO).",
+        choices=F_DIVERGENCES,
+    )
+    f_alpha: float = option(
+        0.5,
+        "Alpha of f_divergence=alpha_divergence; 1 is reverse_kl.",
+        check=lambda v: -math.inf < v < math.inf,
+        expected="a finite number",
+    )
     desirable_weight: float = positive(
         1.0, f"Factor of the loss of a desirable response, read by {', '.join(UNPAIRED_LOSSES)}."
     )
