@@ -187,7 +187,7 @@ def test_a_pair_is_dropped_whole(tmp_path: Path, tokenizer: PreTrainedTokenizerB
     ("row", "message"),
     [
         ({"prompt": "1=", "chosen": "1"}, "lacks 'rejected'; it has .* the columns 'chosen' and 'rejected': add them"),
-        ({"prompt": "1=", "chosen": "1", "rejected": None}, "null in 'rejected'; expected a text, or .* Fill it"),
+        ({"prompt": "1=", "chosen": "1", "rejected": None}, "null in 'rejected'; expected a text, or .* Correct it"),
         ({"prompt": "1=", "chosen": None, "rejected": "1"}, "null in 'chosen'; expected a text, or messages"),
         ({"chosen": "1=", "rejected": None}, "null in 'rejected'; expected a text, or messages"),
         ({"prompt": "1=", "chosen": [], "rejected": "2"}, r"'\[\]' in 'chosen'; expected a text"),

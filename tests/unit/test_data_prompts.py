@@ -488,7 +488,7 @@ def test_supervised_training_needs_an_end_token(tmp_path: Path, tokenizer: PreTr
 
 
 def test_an_answer_that_is_no_text_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(ValueError, match=r"row 0 of .* has int '2' in 'answer'"):
+    with pytest.raises(ValueError, match=r"row 0 of .* has the int '2' in 'answer'"):
         answers(jsonl(tmp_path / "x.jsonl", [{"prompt": "1+1=", "answer": 2}]), plain(), tokenizer)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.files import Row
+from verl_like.data.files import Row, shown
 from verl_like.data.prompts import kept_rows, refuse_halves, refuse_media, token_ids, tokenised_prompts
 from verl_like.protocol import DataProto, Ragged
 
-TEXT = "text"
+COMPLETION, TEXT = "completion", "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def texts_of(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokeniz
         text = row.values[TEXT]
         if not isinstance(text, str) or not text:
             raise ValueError(
-                f"{row.location} has {str(text)[:80]!r} in {TEXT!r}; expected a text that is not empty. Correct or "
+                f"{row.location} has {shown(text)} in {TEXT!r}; expected a text that is not empty. Correct or "
                 f"remove the row."
             )
         refuse_halves(text, f"{row.location} has a text")
@@ -174,14 +174,16 @@ def refuse_none(kept: Sequence[int], rows: Sequence[Row], data: DataConfig) -> N
 def _answer_text(row: Row, data: DataConfig) -> str:
     answer = row.value(data.answer_key, "data.answer_key")
     if answer is None:
+        # Only an answer is in a column that an option names.
+        is_named = data.answer_key != COMPLETION
         raise ValueError(
-            f"{row.location} has no answer: {data.answer_key!r} is null there. Fill it, or remove the row; "
-            f"data.answer_key names another column."
+            f"{row.location} has no answer: {data.answer_key!r} is null there. Fill it, or remove the row"
+            f"{'; data.answer_key names another column.' if is_named else '.'}"
         )
     if not isinstance(answer, str):
-        found = f"{type(answer).__name__} {str(answer)[:80]!r}"
         raise ValueError(
-            f"{row.location} has {found} in {data.answer_key!r}; supervised training needs a string there."
+            f"{row.location} has the {type(answer).__name__} {shown(answer)} in {data.answer_key!r}; expected a text. "
+            f"Correct it, or remove the row."
         )
     refuse_halves(answer, f"{row.location} has an answer")
     return answer

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verl_like.data.files import Row
+from verl_like.data.answers import COMPLETION
+from verl_like.data.files import Row, shown
 from verl_like.data.prompts import refuse_media
 from verl_like.data.templates import Chat
 
-MESSAGES, COMPLETION, TOOLS = "messages", "completion", "tools"
+MESSAGES, TOOLS = "messages", "tools"
 ASSISTANT = "assistant"
-_SHOWN = 80  # characters of a value in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _without_ends(row: Row, messages: Chat) -> ValueError:
 def _chat(row: Row, column: str, chat: Any) -> Chat:
     if not isinstance(chat, list) or not chat:
         raise ValueError(
-            f"{row.location} has {str(chat)[:_SHOWN]!r} in {column!r}; expected a non-empty list of messages. Correct "
+            f"{row.location} has {shown(chat)} in {column!r}; expected a non-empty list of messages. Correct "
             f"or remove the row."
         )
     return [_message(row, column, message) for message in chat]
@@ -101,7 +101,7 @@ def _message(row: Row, column: str, message: Any) -> dict[str, Any]:
     content = given.get("content", "" if calls else None)
     if not isinstance(given.get("role"), str) or not _is_text(content) or not isinstance(calls, list):
         raise ValueError(
-            f"{row.location} has the message {str(message)[:_SHOWN]!r} in {column!r}; expected a dict with the string "
+            f"{row.location} has the message {shown(message)} in {column!r}; expected a dict with the string "
             f"role and a content of text, or tool_calls. Correct or remove the row."
         )
     return {**given, "content": content, **({"tool_calls": [_call(row, call) for call in calls]} if calls else {})}
@@ -126,7 +126,7 @@ def _call(row: Row, call: Any) -> dict[str, Any]:
         arguments = _json(arguments)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):
         raise ValueError(
-            f"{row.location} has the tool call {str(call)[:_SHOWN]!r}; expected {{function: {{name, arguments}}}} with "
+            f"{row.location} has the tool call {shown(call)}; expected {{function: {{name, arguments}}}} with "
             f"arguments as a dict or its JSON. Correct or remove the row."
         )
     return {**call, "function": {**function, "arguments": arguments}}
@@ -137,7 +137,7 @@ def _tools(row: Row) -> list[dict[str, Any]]:
     tools = _json(given) if isinstance(given, str) and given else given or []
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise ValueError(
-            f"{row.location} has {str(given)[:_SHOWN]!r} in {TOOLS!r}; expected a list of function schemas, or its "
+            f"{row.location} has {shown(given)} in {TOOLS!r}; expected a list of function schemas, or its "
             f"JSON. Correct or remove the row."
         )
     return tools

@@ -55,6 +55,11 @@ def located(row: Row) -> Iterator[None]:
         raise ValueError(f"{row.location}: {error}") from error
 
 
+def shown(value: Any) -> str:
+    """Return a value of a row for an error: its first 80 characters in quotes, or null."""
+    return "null" if value is None else repr(str(value)[:80])
+
+
 def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
     """Return all rows of these files, in their order.
 

@@ -8,7 +8,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig, DpoConfig
-from verl_like.data.chats import COMPLETION
+from verl_like.data.answers import COMPLETION
 from verl_like.data.files import Row
 from verl_like.data.pairs import CHOSEN, PAIR_COLUMNS, REJECTED, pair_rows
 from verl_like.data.unpaired import LABEL, UNPAIRED_COLUMNS, unpaired_rows

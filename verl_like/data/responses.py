@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, answers_of, at_positions, fitting
 from verl_like.data.chats import ASSISTANT, TOOLS, Conversation, exchange_of, filled
-from verl_like.data.files import Row, located
+from verl_like.data.files import Row, located, shown
 from verl_like.data.prompts import refuse_halves, token_ids
 from verl_like.data.templates import Renderer
 
@@ -48,15 +48,10 @@ class GivenResponse:
         Raises:
             ValueError: it is neither a text nor a list of messages.
         """
-        if self.response is None:
-            raise ValueError(
-                f"{self.row.location} has null in {self.column!r}; expected a text, or messages that end with one of "
-                f"the assistant. Fill it, or remove the row."
-            )
         if not isinstance(self.response, (str, list)) or self.response == []:
             raise ValueError(
-                f"{self.row.location} has {str(self.response)[:80]!r} in {self.column!r}; expected a text, or messages "
-                f"that end with one of the assistant. Correct or remove the row."
+                f"{self.row.location} has {shown(self.response)} in {self.column!r}; expected a text, or messages that "
+                f"end with one of the assistant. Correct it, or remove the row."
             )
         return self
 

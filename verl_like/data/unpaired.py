@@ -12,8 +12,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.answers import refuse_none
-from verl_like.data.chats import COMPLETION
+from verl_like.data.answers import COMPLETION, refuse_none
 from verl_like.data.files import Row
 from verl_like.data.responses import GivenResponse, responses_of
 from verl_like.protocol import DataProto

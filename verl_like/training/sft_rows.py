@@ -9,9 +9,10 @@ from typing import Literal, TypeAlias
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.answers import TEXT, Answers, answers_of, joined, refuse_none, texts_of
-from verl_like.data.chats import COMPLETION, MESSAGES, TOOLS, has_prompt
+from verl_like.data.answers import COMPLETION, TEXT, Answers, answers_of, joined, refuse_none, texts_of
+from verl_like.data.chats import MESSAGES, TOOLS, has_prompt
 from verl_like.data.files import Row
+from verl_like.data.unpaired import LABEL
 from verl_like.protocol import DataProto
 from verl_like.training.conversation_rows import conversations_of
 
@@ -36,7 +37,9 @@ def sft_rows(
     """
     forms: dict[Form, list[int]] = {}
     for i, row in enumerate(rows):
-        forms.setdefault(_form(row, data), []).append(i)
+        form = _form(row, data)
+        _refuse_unread(row, form)
+        forms.setdefault(form, []).append(i)
     if loss_on == "last_turn" and "conversation" not in forms:
         raise ValueError(
             f"sft.loss_on is last_turn, but no row of {list(dict.fromkeys(row.file for row in rows))} is a "
@@ -54,6 +57,20 @@ def sft_rows(
     return (answers.learnt_whole() if loss_on == "all" else answers).table(kept), [
         rows[of_row[i]].file_number for i in kept
     ]
+
+
+def _refuse_unread(row: Row, form: Form) -> None:
+    """Raise ValueError for columns that change what a row means, but that its form does not read."""
+    if form != "conversation" and row.values.get(TOOLS):
+        raise ValueError(
+            f"{row.location} has functions in {TOOLS!r}, but its answer is a text; expected messages, in which the "
+            f"chat template shows them. Write the answer as messages in {COMPLETION!r}, or leave out {TOOLS!r}."
+        )
+    if row.values.get(LABEL) is False and row.values.get(COMPLETION) is not None:
+        raise ValueError(
+            f"{row.location} has false in {LABEL!r}, an undesirable response, but verl-like sft learns every response; "
+            f"expected desirable ones. Remove such rows, or run verl-like dpo with 'dpo.losses={{kto: 1}}'."
+        )
 
 
 def _read(
