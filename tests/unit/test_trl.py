@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from verl_like.trl import (
     SFTConfig,
     SFTTrainer,
 )
+from verl_like.trl.refused import ATTRIBUTES
+from verl_like.trl.results import TrainerState
 from verl_like.trl.tokenizers import tokenizer_path
 
 PROMPTS = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(8)]
@@ -239,6 +242,55 @@ def test_before_training_there_is_no_model_and_no_validation(tmp_path: Path) -> 
         trainer.evaluate()
     with pytest.raises(ValueError, match="nothing is pushed to the hub"):
         trainer.push_to_hub()
+
+
+def test_an_evaluation_has_the_name_of_the_loss_in_trl(tmp_path: Path) -> None:
+    trainer = SFTTrainer("m", SFTConfig(tmp_path / "run"), train_dataset=ANSWERS)
+    trainer.state = TrainerState(2, [{"step": 1, "val/loss": 0.5}, {"step": 2, "sft/loss": 0.1}])
+    assert trainer.evaluate() == {"val/loss": 0.5, "eval_loss": 0.5}
+    for arguments in ({"eval_dataset": ANSWERS}, {"metric_key_prefix": "test"}, {"ignore_keys": ["a"]}):
+        with pytest.raises(ValueError, match="Pass eval_dataset to the trainer, and call"):
+            trainer.evaluate(**arguments)
+
+
+def test_metrics_are_logged_and_written_under_the_names_of_transformers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = SFTTrainer("m", SFTConfig(tmp_path / "run"), train_dataset=ANSWERS)
+    with caplog.at_level(logging.INFO):
+        trainer.log_metrics("train", {"train_loss": 0.5, "a": 1})
+    assert "train metrics: train_loss=0.5, a=1" in caplog.text
+    trainer.save_metrics("train", {"train_loss": 0.5, "a": 1})
+    trainer.save_metrics("eval", {"eval_loss": 0.25, "a": 2})
+    trainer.save_metrics("test", {"b": 3}, combined=False)
+    read = {path.name: json.loads(path.read_text()) for path in (tmp_path / "run").iterdir()}
+    assert read == {
+        "train_results.json": {"train_loss": 0.5, "a": 1},
+        "eval_results.json": {"eval_loss": 0.25, "a": 2},
+        "test_results.json": {"b": 3},
+        "all_results.json": {"train_loss": 0.5, "a": 2, "eval_loss": 0.25},
+    }
+    assert trainer.is_world_process_zero()
+
+
+def test_what_a_trainer_lacks_is_an_error_that_says_what_to_use() -> None:
+    trainer = SFTTrainer("m", SFTConfig("out"), train_dataset=ANSWERS)
+    expected = {name: f". {instead}" for name, instead in ATTRIBUTES.items()}
+    for name, message in {**expected, "modle": "; expected a method of docs/trl.md."}.items():
+        with pytest.raises(AttributeError) as error:
+            getattr(trainer, name)
+        assert str(error.value) == f"SFTTrainer has no {name}{message}"
+
+
+def test_every_public_method_of_transformers_is_here_or_has_a_substitute() -> None:
+    """Except what its own loop calls."""
+    transformers = pytest.importorskip("transformers")
+    public = {name for name in dir(transformers.Trainer) if not name.startswith("_")}
+    unnamed = public - set(dir(SFTTrainer)) - set(ATTRIBUTES)
+    assert {name for name in unnamed if not name.startswith(("get_", "create_", "compute_"))} == {
+        *("autocast_smart_context_manager", "call_model_init", "floating_point_ops", "is_local_process_zero"),
+        *("loss_is_scaled_for_ga", "metrics_format", "num_examples", "set_initial_training_values", "store_flos"),
+    }
 
 
 class Tokenizer:

@@ -26,6 +26,49 @@ INSTEAD = {
     "tools": _AGENTS,
 }
 
+_LOOP = "The training loop is that of a command; your own is a trainer (docs/adding_a_trainer.md)."
+_OPTIMISER_OF_RUN = "Workers hold the optimiser, and args set it: learning_rate, weight_decay, lr_scheduler_type."
+_ROWS = "Rows are read by the run, and their number is in the output of train()."
+# Attributes of transformers' Trainer that scripts use -> what to use instead.
+ATTRIBUTES = {
+    "model": "Workers hold the weights: call save_model(folder) and load the folder with transformers.",
+    "ref_model": "Workers hold the reference, which config.dpo.ref_path or config.ref.path names.",
+    "tokenizer": "Load it from the model's folder with transformers.",
+    "processing_class": "Load it from the model's folder with transformers.",
+    "train_dataset": _ROWS,
+    "eval_dataset": _ROWS,
+    "get_train_dataloader": _ROWS,
+    "get_eval_dataloader": _ROWS,
+    "get_test_dataloader": _ROWS,
+    "optimizer": _OPTIMISER_OF_RUN,
+    "lr_scheduler": _OPTIMISER_OF_RUN,
+    "create_optimizer": _OPTIMISER_OF_RUN,
+    "create_scheduler": _OPTIMISER_OF_RUN,
+    "create_optimizer_and_scheduler": _OPTIMISER_OF_RUN,
+    "get_num_trainable_parameters": "`verl-like plan` prints the size of a model.",
+    "add_callback": INSTEAD["callbacks"],
+    "pop_callback": INSTEAD["callbacks"],
+    "remove_callback": INSTEAD["callbacks"],
+    "compute_loss": INSTEAD["compute_loss_func"],
+    "training_step": _LOOP,
+    "prediction_step": _LOOP,
+    "evaluation_loop": _LOOP,
+    "predict": "`verl-like generate` with the run's config.yaml writes responses.",
+    "log": "train() returns the metrics, and args.report_to names trackers.",
+    "save_state": "A run's checkpoints hold its state, and trainer.state.log_history the metrics.",
+    "hyperparameter_search": "Start a run for each value, with another output_dir.",
+    "create_model_card": "The run's folder has config.yaml, the configuration with the origin of each value.",
+    "init_hf_repo": "Nothing is pushed to the hub: `hf upload REPOSITORY folder` does.",
+    "hub_model_id": "Nothing is pushed to the hub: `hf upload REPOSITORY folder` does.",
+}
+
+
+def missing_attribute(trainer: str, name: str) -> AttributeError:
+    """Return the error of an attribute that a trainer lacks, with what to use instead."""
+    if name in ATTRIBUTES:
+        return AttributeError(f"{trainer} has no {name}. {ATTRIBUTES[name]}")
+    return AttributeError(f"{trainer} has no {name}; expected a method of docs/trl.md.")
+
 
 def refuse_others(trainer: str, others: Mapping[str, Any]) -> None:
     """Refuse arguments that are unknown, or ask for something that is not here; None and empty lists ask for nothing.

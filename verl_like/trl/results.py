@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from verl_like.disk import writing
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,25 @@ def log_history(rows: Sequence[Mapping[str, Any]], *, loss: str) -> list[dict[st
     """Return the metrics that each step has, and its loss under the name ``loss``."""
     found = [{name: value for name, value in row.items() if value is not None} for row in rows]
     return [{**row, "loss": row[loss]} if loss in row else row for row in found]
+
+
+def write_metrics(folder: Path, split: str, metrics: Mapping[str, Any], *, combined: bool) -> None:
+    """Write ``SPLIT_results.json``, and add the metrics to ``all_results.json`` if ``combined``, as transformers does.
+
+    Raises:
+        DiskRefused: a file cannot be written.
+    """
+    whole, own = folder / "all_results.json", dict(metrics)
+    with writing(folder, option="output_dir"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{split}_results.json").write_text(_as_text(own), encoding="utf-8")
+        if combined:
+            before = json.loads(whole.read_text(encoding="utf-8")) if whole.exists() else {}
+            whole.write_text(_as_text({**before, **own}), encoding="utf-8")
+
+
+def _as_text(metrics: Mapping[str, Any]) -> str:
+    return json.dumps(metrics, indent=4, sort_keys=True)
 
 
 def output(history: Sequence[Mapping[str, Any]], *, step: int, folder: Path) -> TrainOutput:

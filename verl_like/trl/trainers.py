@@ -16,8 +16,8 @@ from verl_like.trl.arguments import (
     own_arguments,
     plain_values,
 )
-from verl_like.trl.refused import refuse_others
-from verl_like.trl.results import MainProcess, TrainerState, TrainOutput, log_history, output
+from verl_like.trl.refused import missing_attribute, refuse_others
+from verl_like.trl.results import MainProcess, TrainerState, TrainOutput, log_history, output, write_metrics
 
 if TYPE_CHECKING:
     from verl_like.config.schema import Config
@@ -144,12 +144,33 @@ class RunTrainer:
         self.state = TrainerState(done.step, history)
         return output(history, step=done.step, folder=done.folder)
 
-    def evaluate(self) -> dict[str, float]:
-        """Return the metrics of the run's last validation.
+    if not TYPE_CHECKING:  # type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Refuse other attributes of TRL's trainers, with what to use instead."""
+            raise missing_attribute(type(self).__name__, name)
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Return the metrics of a validation by the names of docs/metrics.md, and its loss, if any, as ``eval_loss``.
+
+        Args:
+            eval_dataset, ignore_keys, metric_key_prefix: TRL's, which keep their defaults.
 
         Raises:
-            ValueError: the run has not validated.
+            ValueError: another argument, or the run has not validated.
         """
+        if (eval_dataset, ignore_keys, metric_key_prefix) != (None, None, "eval"):
+            raise ValueError(
+                "evaluate() got arguments, but validates on the trainer's eval_dataset under the names of "
+                "docs/metrics.md. Pass eval_dataset to the trainer, and call evaluate() without arguments."
+            )
+        found = self._validation()
+        return {**found, "eval_loss": found["val/loss"]} if "val/loss" in found else found
+
+    def _validation(self) -> dict[str, float]:
+        """Return the metrics of the last validation of the run."""
         validations: list[dict[str, float]] = [
             {name: value for name, value in row.items() if name.startswith("val/")} for row in self.state.log_history
         ]
@@ -179,6 +200,26 @@ class RunTrainer:
         with writing(target, option="output_dir"):
             if target.resolve() != source.resolve():
                 copytree(source, target, dirs_exist_ok=True)
+
+    def log_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
+        """Log metrics, such as those of ``train()`` and ``evaluate()``, under the name ``split``."""
+        self.accelerator.print(f"{split} metrics: {', '.join(f'{name}={value}' for name, value in metrics.items())}")
+
+    def save_metrics(self, split: str, metrics: Mapping[str, Any], combined: bool = True) -> None:
+        """Write metrics into ``SPLIT_results.json`` of the run's folder.
+
+        Args:
+            combined: also add them to ``all_results.json``.
+
+        Raises:
+            DiskRefused: a file cannot be written.
+        """
+        from verl_like.runs.folder import RunFolder
+
+        write_metrics(RunFolder(self.config).path, split, metrics, combined=combined)
+
+    def is_world_process_zero(self) -> bool:
+        return self.accelerator.is_main_process
 
     def push_to_hub(self, *arguments: Any, **options: Any) -> None:
         """Refuse to publish a model.
@@ -258,7 +299,7 @@ class GRPOTrainer(RunTrainer):
 
         return reward_values(others.pop("reward_funcs"), plain_values(self.args).get("reward_weights"))
 
-    def evaluate(self) -> dict[str, float]:
+    def _validation(self) -> dict[str, float]:
         """Validate the newest checkpoint of the run, like ``verl-like eval``, and return the metrics."""
         from verl_like import scripting
 
