@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
@@ -11,6 +12,7 @@ from verl_like.config.readers import value_hint
 from verl_like.config.schema import Config
 from verl_like.config.suggestion import suggestion
 
+_FLOAT32 = (1.17549435e-38, 3.4028235e38)  # sizes of its smallest normal number and its largest one
 _IN_WORDS: dict[type, str] = {
     bool: "true or false",
     int: "an integer",
@@ -58,6 +60,18 @@ class Option:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _numbers(option: Option, value: Any) -> Iterable[float]:
+    """Return the numbers in the value of an option with real numbers, which reach models as float32."""
+    if option.kind is float:
+        return [value]
+    return value.values() if option.of is float else []
+
+
+def _fits_float32(value: float) -> bool:
+    size = abs(value)  # an integer may be too large for math.isfinite
+    return size in (0, math.inf) or value != value or _FLOAT32[0] <= size <= _FLOAT32[1]
 
 
 @functools.cache
@@ -140,4 +154,6 @@ def wrong_values(config: Config, origins: Mapping[str, str] | None = None) -> di
             problems[name] = f"{found}, but must be {expected}"
         elif option.check is not None and not option.check(value):
             problems[name] = f"{found}, but must be {option.expected}."
+        elif not all(map(_fits_float32, _numbers(option, value))):
+            problems[name] = f"{found}, but must be 0 or of a size that float32 holds, 1.2e-38 to 3.4e38."
     return problems
