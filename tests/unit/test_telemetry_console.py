@@ -33,7 +33,7 @@ class Clock:
         return self.now
 
 
-def plain(total_steps: int = 240, **settings: float) -> tuple[ConsoleTracker, io.StringIO, Clock]:
+def plain(total_steps: int = 240, **settings: object) -> tuple[ConsoleTracker, io.StringIO, Clock]:
     out, clock = io.StringIO(), Clock()
     tracker = ConsoleTracker(
         title="run",
@@ -91,6 +91,15 @@ def test_a_supervised_run_shows_its_loss() -> None:
     tracker, out, _ = plain(total_steps=1)
     tracker.log(1, {"sft/loss": 1.5})
     assert out.getvalue() == "step 1/1  loss 1.500\n"
+
+
+def test_a_supervised_run_that_scores_responses_shows_both_metrics_of_its_validation() -> None:
+    found = {"val/loss": 0.5, "val/mean@4": 0.25, "val/pass@4": 1.0}
+    tracker, out, _ = plain(total_steps=1, more_val_metrics=["val/loss"])
+    tracker.log(1, found)
+    assert out.getvalue() == "step 1/1  val/mean@4 0.250  val/loss 0.500\n"
+    tracker.log(2, {})
+    assert "val/loss" in picture_of(tracker) and "val/pass" not in picture_of(tracker)
 
 
 def test_the_picture_holds_score_validation_and_stages() -> None:

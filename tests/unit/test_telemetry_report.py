@@ -136,6 +136,17 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return figures
 
 
+@pytest.mark.parametrize(("scores", "second"), [({}, "Response length"), ({"val/mean@4": 0.5}, "Score")])
+def test_a_supervised_run_draws_the_scores_of_its_validations(
+    scores: dict[str, float], second: str, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    tracker = JsonlTracker(tmp_path / "metrics.jsonl")
+    tracker.log(1, {"sft/loss": 1.0, "val/loss": 2.0, **scores})
+    tracker.close()
+    write_curves(tmp_path)
+    assert [axes.get_title(loc="left") for axes in drawn[0].axes[:2]] == ["Loss", second]
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3, 6, 30, 200])
 def test_ticks_of_steps_are_whole(tmp_path: Path, drawn: list[Figure], steps: int) -> None:
     log_run(tmp_path, steps)

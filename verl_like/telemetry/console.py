@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from rich.console import Console, Group, RenderableType
@@ -41,6 +41,7 @@ class ConsoleTracker:
         title: the run's name.
         total_steps: number of the last step.
         val_metric: the headline metric of validation.
+        more_val_metrics: other metrics of validation that are shown.
         console: output; by default standard output.
         is_live: redraw in place; by default only on a terminal.
         every_steps, every_s: without redrawing, a line is printed at least this often, in steps or seconds, and at
@@ -53,6 +54,7 @@ class ConsoleTracker:
         title: str,
         total_steps: int,
         val_metric: str,
+        more_val_metrics: Sequence[str] = (),
         console: Console | None = None,
         is_live: bool | None = None,
         every_steps: int = 10,
@@ -60,11 +62,12 @@ class ConsoleTracker:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._title, self._total_steps, self._val_metric = title, total_steps, val_metric
+        self._val_metrics = (val_metric, *more_val_metrics)
         self._console = Console() if console is None else console
         self._every_steps, self._every_s, self._clock = every_steps, every_s, clock
         self._latest: dict[str, float] = {}  # metrics of the newest step
         self._headlines: list[float] = []  # values of every step, for the sparkline
-        self._validations: list[tuple[int, float]] = []
+        self._validations: dict[str, list[tuple[int, float]]] = {}  # metric -> steps and values
         self._stages_seen: list[str] = []  # sorted by first appearance, which determines their colours
         self._step = 0
         self._started = clock()
@@ -84,8 +87,8 @@ class ConsoleTracker:
         self._step = step
         self._stages_seen += [name for name in stages(metrics).values() if name not in self._stages_seen]
         self._headlines += [metrics[name] for _, name in HEADLINES if name in metrics]
-        if self._val_metric in metrics:
-            self._validations.append((step, metrics[self._val_metric]))
+        for name in self._shown(metrics):
+            self._validations.setdefault(name, []).append((step, metrics[name]))
         if self._live is None and self._is_line_due(step, now, has_validation=self._val_metric in metrics):
             self._last_line = now
             self._console.print(self.line(metrics), highlight=False, markup=False, soft_wrap=True)
@@ -117,6 +120,10 @@ class ConsoleTracker:
             pace = (self._clock() - self._anchor[1]) / done
         return None if pace is None else pace * (self._total_steps - self._step)
 
+    def _shown(self, metrics: Mapping[str, float]) -> list[str]:
+        """Return the metrics of validation that are shown and are among these."""
+        return [name for name in self._val_metrics if name in metrics]
+
     def line(self, metrics: Mapping[str, float]) -> str:
         """Return the text line of a step.
 
@@ -125,8 +132,7 @@ class ConsoleTracker:
         """
         parts = [f"step {self._step}/{self._total_steps}"]
         parts += [f"{label} {_short(metrics[name])}" for label, name in HEADLINES if name in metrics]
-        if self._val_metric in metrics:
-            parts.append(f"{self._val_metric} {_short(metrics[self._val_metric])}")
+        parts += [f"{name} {_short(metrics[name])}" for name in self._shown(metrics)]
         if "perf/tokens_per_s" in metrics:
             parts.append(f"{metrics['perf/tokens_per_s']:,.0f} tokens/s")
         if "time/step_s" in metrics:
@@ -172,12 +178,12 @@ class ConsoleTracker:
             if name in self._latest:
                 text = Text(_short(self._latest[name]), style="bold")
                 rows.append((label, text.append(f"  {sparkline(self._headlines, width=sparks)}", style="cyan")))
-        if self._validations:
-            (first_step, first), (last_step, last) = self._validations[0], self._validations[-1]
+        for name, values in self._validations.items():
+            (first_step, first), (last_step, last) = values[0], values[-1]
             text = Text(_short(last), style="bold green")
             if last_step != first_step:
                 text.append(f"  at step {last_step}, from {_short(first)} at step {first_step}", style="dim")
-            rows.append((self._val_metric, text))
+            rows.append((name, text))
         if "perf/tokens_per_s" in self._latest:
             rows.append(("tokens/s", Text(f"{self._latest['perf/tokens_per_s']:,.0f}")))
         rows += [(label, Text(_short(self._latest[name]))) for label, name in DETAILS if name in self._latest]

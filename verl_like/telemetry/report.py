@@ -90,6 +90,8 @@ def write_curves(run_dir: Path) -> Path:
     ]
     if "sft/loss" in series:
         panels[0] = _sft_loss
+        if _val_scores(series):
+            panels[1] = _score
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
         _style(axes)
         if not panel(axes, series):
@@ -156,9 +158,7 @@ def _legend(axes: Axes, location: str = "best") -> None:
 def _score(axes: Axes, series: Series) -> bool:
     _titles(axes, "Score", "score")
     drawn = _curve(axes, series, "reward/score_mean", label="training", colour=PALETTE[0])
-    # One colour for each validation over all rows; curves of single sources would crowd the panel.
-    metrics = sorted(name for name in series if name.startswith("val/") and "@" in name and name.count("/") == 1)
-    for name, colour in zip(metrics, PALETTE[1:], strict=False):
+    for name, colour in zip(_val_scores(series), PALETTE[1:], strict=False):  # one colour for each
         found = _points(series, name)
         if found is None:
             continue
@@ -175,6 +175,11 @@ def _score(axes: Axes, series: Series) -> bool:
     if drawn:
         _legend(axes)
     return drawn
+
+
+def _val_scores(series: Series) -> list[str]:
+    """Return the scores of validation over all rows; curves of single sources would crowd a panel."""
+    return sorted(name for name in series if name.startswith("val/") and "@" in name and name.count("/") == 1)
 
 
 def _sft_loss(axes: Axes, series: Series) -> bool:
