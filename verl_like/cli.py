@@ -244,7 +244,7 @@ def _job(command: str, composed: Composed, row: int) -> str:
             return f"{finished}\n{outputs_of(folder)}"
     if is_training and COUNT_VARIABLE not in os.environ:  # a restart has already shown it
         current(Startup).say(render_changed(composed))
-    generates = command not in ON_ROWS
+    generates = command not in ON_ROWS or config.val_generates(command)
     check_machine(config, generates=generates, warns=False)  # the job warns
     with current(Launcher).launching(config, generates=generates):
         current(Startup).now("loading transformers")
@@ -358,8 +358,8 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     held = without_echoes(unread, held)
     refuse(found if is_dry else [*found, *held])
     own = [word for word in arguments.words if not is_foreign or option_at(word.partition("=")[0]) is not None]
-    log = logging.getLogger(__name__)
-    if ignored := list(without_effect(arguments.command, own)):
+    log, generates = logging.getLogger(__name__), config.val_generates(arguments.command)
+    if ignored := list(without_effect(arguments.command, own, generates=generates)):
         sentence = "%s does not read %s, so these words of the command line have no effect"
         log.warning(sentence, arguments.command, ", ".join(ignored))
     if is_on_rows and (ignored := list(in_vain(arguments.command, config, composed.origins))):

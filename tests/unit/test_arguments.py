@@ -55,9 +55,15 @@ def test_the_help_of_train_describes_options_as_the_schema_does(capsys: pytest.C
 def test_the_help_of_a_command_lists_what_it_reads(
     command: str, there: list[str], absent: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = help_of(command, capsys).partition("examples:")[2]
+    text = help_of(command, capsys).partition("examples:")[2].partition("With sft.val_generate=true also:")[0]
     assert all(part in text for part in there)
     assert not [part for part in absent if part in text]
+
+
+def test_the_help_lists_what_a_command_reads_to_generate(capsys: pytest.CaptureFixture[str]) -> None:
+    more = help_of("sft", capsys).partition("With sft.val_generate=true also:")[2]
+    assert "  rollout " in more and "  reward " in more and "  algorithm " not in more
+    assert "val_generate=true also" not in help_of("dpo", capsys)
 
 
 def test_what_a_command_reads_are_options_and_sections() -> None:
@@ -119,6 +125,13 @@ def test_a_mini_batch_that_is_not_the_batch_is_named_by_commands_on_rows() -> No
     assert list(in_vain("sft", composed.config, composed.origins)) == ["actor.mini_batch_size (command line)"]
     composed = compose(None, [words[0], "actor.mini_batch_size=50"])
     assert list(in_vain("sft", composed.config, composed.origins)) == []
+
+
+def test_words_that_sft_reads_to_generate_have_an_effect_only_then() -> None:
+    words = ["rollout.val.n=4", "reward.function=math", "rollout.n=4", "trainer.best_metric=val/loss", "critic.path=x"]
+    names = [word.partition("=")[0] for word in words]
+    assert list(without_effect("sft", words)) == names
+    assert list(without_effect("sft", words, generates=True)) == ["rollout.n (it reads rollout.val.n)", "critic.path"]
 
 
 def test_the_recipe_of_supervised_training_sets_nothing_that_is_not_read() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verl_like.checks.validation import best_metric_problem
+from verl_like.checks.gpus import Gpus
+from verl_like.checks.validation import best_metric_problem, generation_has_a_validation
 from verl_like.config.schema import Config
 from verl_like.training.validation_metrics import ValidationSample, validation_metrics
 
@@ -65,3 +66,36 @@ def test_training_validates_unless_both_ways_to_ask_for_it_are_off(
     config.data.val_files = ["val.parquet"] if has_rows else []
     config.trainer.val_before_train, config.trainer.test_freq = before, every
     assert config.validates == validates
+
+
+@pytest.mark.parametrize(
+    ("files", "every", "found", "remedy"),
+    [
+        ([], 5, "data.val_files is empty", "Set data.val_files=[path/to/val.parquet]"),
+        (
+            ["val.parquet"],
+            0,
+            "trainer.test_freq=0 and trainer.val_before_train=false turn it off",
+            "Set trainer.test_freq",
+        ),
+    ],
+)
+def test_generating_in_a_validation_that_never_runs_is_refused(
+    files: list[str], every: int, found: str, remedy: str
+) -> None:
+    config = Config()
+    config.data.val_files, config.trainer.val_before_train, config.trainer.test_freq = files, False, every
+    assert not list(generation_has_a_validation(config, Gpus(0)))
+    config.sft.val_generate = True
+    [text] = generation_has_a_validation(config, Gpus(0))
+    assert text.startswith(f"sft.val_generate is true and generates in validation, but {found}. {remedy}, or leave")
+    config.trainer.val_only = True  # of eval, which validates anyway
+    assert not list(generation_has_a_validation(config, Gpus(0)))
+
+
+def test_the_loss_is_a_metric_of_supervised_training_that_generates() -> None:
+    config = Config()
+    config.trainer.best_metric = "val/loss"
+    assert best_metric_problem(config) is not None
+    config.sft.val_generate = True
+    assert best_metric_problem(config) is None

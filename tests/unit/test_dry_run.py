@@ -54,6 +54,50 @@ def test_supervised_training_has_one_that_leaves_nothing(
 
 
 @pytest.mark.processes
+def test_supervised_training_that_generates_tries_its_reward(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words += ["sft.val_generate=true", f"data.val_files=[{tmp_path}/rows.jsonl]", "trainer.best_metric=val/mean@1"]
+    assert main(["sft", "--dry-run", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "8 to validate on;" in shown and "reward      tried on a response to each data source;" in shown
+    (tmp_path / "reward.py").write_text(
+        "def fails(data_source, solution_str, ground_truth, extra_info):\n    return 1 / 0\n"
+    )
+    assert main(["sft", "--dry-run", *words, f"reward.function={tmp_path}/reward.py:fails"]) == 2
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        (
+            {"prompt": "1+1=", "completion": "2"},
+            "has neither reward_model.ground_truth nor the column data.answer_key=",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}]},
+            "data.prompt_key is 'prompt', but row 0 of",
+        ),
+    ],
+)
+def test_validation_rows_that_cannot_be_generated_from_or_scored_are_refused(
+    row: dict[str, object], found: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "val.jsonl").write_text(json.dumps(row) + "\n")
+    template = "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}<eos>{% endif %}{% endfor %}"
+    (tmp_path / "model/chat_template.jinja").write_text(template)
+    words += [f"data.val_files=[{tmp_path}/val.jsonl]", "data.apply_chat_template=true"]
+    assert main(["sft", "--dry-run", *words]) == 0
+    capsys.readouterr()
+    assert main(["sft", "--dry-run", *words, "sft.val_generate=true"]) == 2
+    message = capsys.readouterr().err
+    assert "sft.val_generate=true generates from the rows of data.val_files, but " in message and found in message
+    assert "Or set sft.val_generate=false to validate by the loss alone." in message
+
+
+@pytest.mark.processes
 def test_supervised_rows_that_cannot_be_used_are_refused_by_it(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,7 +41,7 @@ from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_ex
 from verl_like.checks.pools import pools_have_a_role, pools_problem
 from verl_like.checks.reward import REWARD_RULES, reward_files_exist
 from verl_like.checks.schedule import SCHEDULE_RULES, schedule_warnings
-from verl_like.checks.validation import best_metric_is_measured, val_files_are_set
+from verl_like.checks.validation import best_metric_is_measured, generation_has_a_validation, val_files_are_set
 from verl_like.config.options import wrong_values
 from verl_like.config.problems import refuse
 from verl_like.config.schema import Config
@@ -231,6 +231,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     one_option_selects_the_rows,
     curriculum_is_valid,
     val_files_are_set,
+    generation_has_a_validation,
     best_metric_is_measured,
     *CLUSTER_RULES,
     *KERNEL_RULES,

@@ -24,6 +24,19 @@ def val_files_are_set(config: Config, gpus: Gpus) -> Iterator[str]:
             )
 
 
+def generation_has_a_validation(config: Config, gpus: Gpus) -> Iterator[str]:
+    if not config.sft.val_generate or config.validates or config.trainer.val_only:
+        return
+    if not config.data.val_files:
+        found, remedy = "data.val_files is empty", "data.val_files=[path/to/val.parquet]"
+    else:
+        found, remedy = "trainer.test_freq=0 and trainer.val_before_train=false turn it off", "trainer.test_freq"
+    yield (
+        f"sft.val_generate is true and generates in validation, but {found}. Set {remedy}, or leave sft.val_generate "
+        f"at its default."
+    )
+
+
 def best_metric_is_measured(config: Config, gpus: Gpus) -> Iterator[str]:
     trainer = config.trainer
     if not trainer.best_metric or not config.data.val_files:
@@ -49,7 +62,8 @@ def best_metric_problem(config: Config, sources: Collection[str] | None = None) 
     found, n = config.trainer.best_metric, config.rollout.val.n
     kinds = [f"mean@{n}", f"pass@{n}", f"maj@{n}", "num_failed", "unreadable"]
     apart = sources if sources is not None and len(sources) > 1 else ()  # one source equals all rows
-    names = [f"val/{source}{kind}" for source in ("", *(f"{s}/" for s in apart)) for kind in kinds]
+    names = ["val/loss"] * config.sft.val_generate
+    names += [f"val/{source}{kind}" for source in ("", *(f"{s}/" for s in apart)) for kind in kinds]
     if not found or found in names:
         return None
     start, _, rest = found.partition("/")

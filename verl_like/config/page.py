@@ -6,7 +6,8 @@ python -m verl_like.config.page > docs/config.md
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -34,17 +35,24 @@ def help_text(name: str, *, command: str = "") -> str:
         ValueError: ``name`` is neither a section nor an option.
     """
     if not name:
-        read = [option for option in options() if reads(command, option)]
-        heads = dict.fromkeys(option.partition(".")[0] for option in read)
-        counts = {head: sum(option.startswith(f"{head}.") for option in read) for head in heads}
-        lines = [f"  {head:<10} {count} options" for head, count in counts.items()]
         whose = f" that {command} reads" if command in READ else ""
-        return "\n".join([f"Sections of options{whose}; `verl-like help SECTION` lists one of them:", "", *lines])
+        read = [option for option in options() if reads(command, option)]
+        more = [option for option in options() if option not in read and reads(command, option, generates=True)]
+        lines = [f"Sections of options{whose}; `verl-like help SECTION` lists one of them:", "", *_counts(read)]
+        if more:
+            lines += ["", f"With {command}.val_generate=true also:", "", *_counts(more)]
+        return "\n".join(lines)
     found = [option for option in options() if option == name or option.startswith(f"{name}.")]
     if not found:
         hint = suggestion(name, [*sections(), *options()]) or "; `verl-like help` lists the sections."
         raise ValueError(f"{name} is neither a section nor an option{hint}")
     return "\n\n".join(_in_words(options()[option]) for option in found)
+
+
+def _counts(names: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each section with the number of these options that it has."""
+    for head, count in Counter(name.partition(".")[0] for name in names).items():
+        yield f"  {head:<10} {count} option{'s' * (count > 1)}"
 
 
 def _in_words(option: Option) -> str:

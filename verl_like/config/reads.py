@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -66,22 +66,25 @@ _ENGINE = tuple(
         "val",
     )
 )
+_GENERATES = (
+    "data.val_batch_size",
+    "data.data_source",
+    *_ENGINE,
+    "environment",
+    "reward",
+    "trainer.num_samples_to_save",
+)
 _EVAL = (
     *_ROWS,
     "data.val_files",
     "data.val_max_samples",
-    "data.val_batch_size",
-    "data.data_source",
     "model",
     "actor.fsdp",
     "actor.sequence_parallel_size",
     "actor.max_tokens_per_micro_batch",
-    *_ENGINE,
-    "environment",
-    "reward",
+    *_GENERATES,
     *_FOLDER,
     "trainer.val_only",  # set by these commands themselves
-    "trainer.num_samples_to_save",
     "cluster",
 )
 _ON_ROWS = (
@@ -116,6 +119,8 @@ _ON_ROWS = (
     "cluster",
 )
 _REF = ("ref.max_tokens_per_micro_batch", "ref.sequence_parallel_size", "ref.fsdp")  # of the model dpo.ref_path
+# Command -> what it also reads if its validation generates (sft.val_generate).
+READ_TO_GENERATE = {"sft": (*_GENERATES, "trainer.best_metric")}
 # Command -> sections and options that it reads; a command that is missing here reads all.
 READ: dict[str, tuple[str, ...]] = {
     "sft": (*_ON_ROWS, "sft"),
@@ -131,18 +136,27 @@ READ: dict[str, tuple[str, ...]] = {
 INSTEAD = {"dpo": {"ref.path": "dpo.ref_path"}}
 
 
-def reads(command: str, name: str) -> bool:
-    """Return whether a command reads the option ``name``, or any option of the section ``name``."""
+def reads(command: str, name: str, *, generates: bool = False) -> bool:
+    """Return whether a command reads the option ``name``, or any option of the section ``name``.
+
+    Args:
+        generates: whether a command on given rows generates in its validation.
+    """
     known = READ.get(command)
-    return known is None or any(_covers(each, name) or _covers(name, each) for each in known)
+    more = READ_TO_GENERATE.get(command, ()) if generates else ()
+    return known is None or any(_covers(each, name) or _covers(name, each) for each in (*known, *more))
 
 
-def without_effect(command: str, words: Iterable[str]) -> Iterator[str]:
-    """Yield the keys of a command line that the command ignores, each with the key that it reads instead, if any."""
+def without_effect(command: str, words: Iterable[str], *, generates: bool = False) -> Iterator[str]:
+    """Yield the keys of a command line that the command ignores, each with the key that it reads instead, if any.
+
+    Args:
+        generates: as for :func:`reads`.
+    """
     for word in words:
         name = word.partition("=")[0].lstrip("+~").replace("/", ".").partition("@")[0]
-        if "=" in word and not reads(command, name):
-            instead = _VALIDATES.get(name) if command in ("eval", "generate", "play") else None
+        if "=" in word and not reads(command, name, generates=generates):
+            instead = _VALIDATES.get(name) if generates or command in ("eval", "generate", "play") else None
             yield f"{name} (it reads {instead})" if instead else name
 
 
@@ -153,7 +167,7 @@ def as_read(command: str, config: Config) -> Config:
     """
     if command not in READ:
         return config
-    found = _read_in(config, Config(), command, "")
+    found = _read_in(config, Config(), lambda name: reads(command, name, generates=config.val_generates(command)), "")
     for learner in (found.actor, found.critic):
         learner.mini_batch_size = found.data.train_batch_size
     return found
@@ -178,20 +192,20 @@ def in_vain(command: str, config: Config, origins: Mapping[str, str]) -> Iterato
     effective = as_read(command, config)
     for name, origin in origins.items():
         is_file = origin.endswith((".yaml", ".yml")) and not origin.startswith("conf/")
-        is_word = origin == "command line" and reads(command, name)
+        is_word = origin == "command line" and reads(command, name, generates=config.val_generates(command))
         if (is_file or is_word) and value_of(config, name) != value_of(effective, name):
             yield f"{name} ({origin})"
 
 
-def _read_in(section: _Section, plain: _Section, command: str, prefix: str) -> _Section:
-    """Return a copy of a section with the defaults of ``plain`` for what a command does not read."""
+def _read_in(section: _Section, plain: _Section, is_read: Callable[[str], bool], prefix: str) -> _Section:
+    """Return a copy of a section with the defaults of ``plain`` for what is not read."""
     values: dict[str, Any] = {}
     for name, value in vars(section).items():
         default, full = vars(plain)[name], f"{prefix}{name}"
         if is_dataclass(value):
-            values[name] = _read_in(value, default, command, f"{full}.")
+            values[name] = _read_in(value, default, is_read, f"{full}.")
         else:
-            values[name] = value if reads(command, full) else default
+            values[name] = value if is_read(full) else default
     return replace(section, **values)  # type: ignore[type-var]
 
 

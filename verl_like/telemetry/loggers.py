@@ -41,7 +41,9 @@ def trackers(config: Config, run_dir: Path, *, total_steps: int) -> Trackers:
 def _opened(name: str, config: Config, run_dir: Path, *, total_steps: int) -> Tracker:
     if name == "console":
         title, metric = config.trainer.experiment_name, config.val_metric
-        return ConsoleTracker(title=title, total_steps=total_steps, val_metric=metric)
+        scores = [f"val/mean@{config.rollout.val.n}"] if config.sft.val_generate else []
+        more = [name for name in scores if name != metric]
+        return ConsoleTracker(title=title, total_steps=total_steps, val_metric=metric, more_val_metrics=more)
     if name == "jsonl":
         return JsonlTracker(run_dir / "metrics.jsonl")
     if name == "tensorboard":

@@ -29,8 +29,9 @@ from verl_like.training.loop import TrainingLoop
 from verl_like.training.objectives import AnswerObjective, PreferenceObjective, ScoreObjective
 from verl_like.training.placement_table import HYBRID, table_of
 from verl_like.training.reference import Reference, ReferenceCache
-from verl_like.training.row_trainer import Objective, RowTask, row_loop
-from verl_like.training.tasks import preference_task_of, scored_task_of, sft_task_of
+from verl_like.training.row_trainer import VAL_LOSS, Objective, RowTask, row_loop
+from verl_like.training.scored_row_trainer import scored_loop
+from verl_like.training.tasks import check_reward, preference_task_of, scored_task_of, sft_task_of
 from verl_like.training.unpaired_objective import UnpairedObjective
 from verl_like.workers.groups import ActorGroup, RefGroup, ScorerGroup
 
@@ -103,7 +104,7 @@ ROW_JOBS = {
         task_of=sft_task_of,
         roles=lambda config: frozenset({"actor"}),
         objective=_answers,
-        val_metric=lambda config: AnswerObjective.val_metric,
+        val_metric=lambda config: (config.sft.val_generate and config.trainer.best_metric) or VAL_LOSS,
     ),
     "rm": RowJob(
         task_of=scored_task_of,
@@ -125,7 +126,11 @@ def built(
     kind: RowJob, config: Config, task: RowTask, folder: RunFolder, trackers: Trackers
 ) -> Iterator[tuple[TrainingLoop, Objective]]:
     """Start the workers of a job; yield its loop and its objective."""
-    with current(Launcher).launched(config, generates=False) as hosts:
+    if task.val_prompts:
+        with scored_loop(config, task, folder, trackers) as found:
+            yield found
+        return
+    with current(RunLogs).kept(folder.logs), current(Launcher).launched(config, generates=False) as hosts:
         roles = kind.roles(config)
         config = replace(config, ref=replace(config.ref, path=config.dpo.ref_path))
         workers = build_workers(hosts, config, roles=roles, actor_updates=task.steps)
@@ -153,6 +158,8 @@ def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
         folder.repair(config_yaml, job=job)
         with uploaded(config, folder):
             return step
+    if task.val_prompts:
+        check_reward(config, task.val_prompts)
     trainer = replace(config.trainer, best_metric=kind.val_metric(config))
     config = for_given_rows(replace(config, trainer=trainer), job)
     with FolderLock(folder.path), uploaded(config, folder):
@@ -161,10 +168,7 @@ def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
         with trackers(config, folder.path, total_steps=steps) as tracker:
 
             def start(config: Config) -> int:
-                with (
-                    current(RunLogs).kept(folder.logs),
-                    built(kind, config, task, folder, tracker) as (loop, objective),
-                ):
+                with built(kind, config, task, folder, tracker) as (loop, objective):
                     step = loop.run().step
                     if step >= steps:
                         log.info("writing the model to %s", shown(folder.model))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -77,11 +77,32 @@ ReadRows = Callable[[Sequence[Row], DataConfig, PreTrainedTokenizerBase], tuple[
 def sft_task_of(config: Config) -> RowTask:
     """Read prompts with answers, conversations and texts, after all checks that do not need them.
 
+    With ``sft.val_generate`` the validation rows are read as prompts too.
+
     Raises:
         ValueError: the configuration or data set cannot work.
     """
     read = partial(sft_rows, loss_on=config.sft.loss_on)
-    return _row_task(config, read, job="sft", columns=(config.data.prompt_key, config.data.answer_key, *SFT_COLUMNS))
+    columns = (config.data.prompt_key, config.data.answer_key, *SFT_COLUMNS)
+    task = _row_task(config, read, job="sft", columns=columns)
+    return replace(task, val_prompts=_prompts_of_validation(config)) if config.val_generates("sft") else task
+
+
+def _prompts_of_validation(config: Config) -> PromptDataset:
+    """Return the validation rows as prompts, like those of ``verl-like train``.
+
+    Raises:
+        ValueError: a row has no prompt or no ground truth, or no validation measures ``trainer.best_metric``.
+    """
+    try:
+        prompts = held_out_prompts(config, tokenizer_of(config))
+    except ValueError as error:
+        raise ValueError(
+            f"sft.val_generate=true generates from the rows of data.val_files, but {error} Or set "
+            f"sft.val_generate=false to validate by the loss alone."
+        ) from error
+    refuse(filter(None, [best_metric_problem(config, prompts.data_sources)]))
+    return prompts
 
 
 def preference_task_of(config: Config) -> RowTask:
@@ -119,7 +140,7 @@ def _row_task(config: Config, read: ReadRows, *, job: str, columns: Sequence[str
             f"data.sampler is {config.data.sampler}, but supervised training takes its rows in epochs "
             f"(data.shuffle, data.train_weights). Leave data.sampler empty."
         )
-    check_machine(config, generates=False)
+    check_machine(config, generates=config.val_generates(job))
     check_hub_models(checked)
     current(Startup).now("reading the data")
     data, seed, tokenizer = config.data, config.trainer.seed, tokenizer_of(config)

@@ -45,6 +45,10 @@ class Config(Section):
         """Whether the run validates: there are validation rows, and ``val_before_train`` or ``test_freq`` is on."""
         return bool(self.data.val_files) and (self.trainer.val_before_train or self.trainer.test_freq > 0)
 
+    def val_generates(self, job: str) -> bool:
+        """Return whether a job on given rows also generates in its validations, in rollout engines."""
+        return job == "sft" and self.sft.val_generate
+
     @property
     def scoring(self) -> RewardConfig:
         """The reward section; without a reward function, an environment is the only scorer."""

@@ -15,3 +15,8 @@ class SftConfig(Section):
         "Tokens that are learnt: the assistant's turns, of a conversation only the last, or all with the prompt's.",
         choices=("assistant", "last_turn", "all"),
     )
+    val_generate: bool = option(
+        False,
+        "Also generate responses to the validation prompts in rollout engines and score them with the section reward, "
+        "as the validation of train.",
+    )

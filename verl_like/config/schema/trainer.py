@@ -66,7 +66,9 @@ class TrainerConfig(Section):
         "auto", "auto continues from the newest checkpoint, never refuses a used folder, a path selects a checkpoint."
     )
     best_metric: str = option(
-        "", "Validation metric that selects the best checkpoint; empty means mean@n over all rows."
+        "",
+        "Validation metric that selects the best checkpoint; empty means mean@n over all rows. sft reads it with "
+        "sft.val_generate, and there empty means the loss.",
     )
     num_samples_to_save: int = option(
         32,
