@@ -59,6 +59,30 @@ def test_a_run_on_given_rows_has_no_engine(config: Config, job: str, location: L
     assert not {"driver and scorers", "sleeping engines"} & set(plan.host)
 
 
+def test_supervised_training_that_generates_has_the_memory_of_an_engine_and_the_seconds_of_none(config: Config) -> None:
+    config.model.gradient_checkpointing, config.actor.max_tokens_per_micro_batch = "8", "8192"
+    config.reward.num_workers = 8
+    alone = planned(config, "sft")
+    config.sft.val_generate = True
+    plan, others = planned(config, "sft"), planned(config, "dpo")
+    assert list(plan.stages) == ["rollout", "update_actor", "sync"] and plan.cache_tokens > 0
+    assert plan.seconds == alone.seconds and plan.step_s == alone.step_s
+    assert plan.stages["update_actor"] == alone.stages["update_actor"], "the engine sleeps during an update"
+    assert {"engine weights", "KV cache", "engine's steps", "actor optimiser"} <= set(plan.stages["rollout"])
+    assert plan.host["driver and scorers"] > alone.host["driver"]
+    assert not others.step.generates, "the option is of sft"
+
+
+def test_the_reward_model_of_a_validation_is_in_memory_at_all_times(config: Config, folder: Path) -> None:
+    config.sft.val_generate, config.reward.model.path = True, str(folder)
+    plan = planned(config, "sft")
+    assert list(plan.seconds) == ["update_actor", "driver"]
+    assert plan.stages["update_actor"]["reward model weights"] == 2 * plan.shapes["reward model"].num_parameters / 8
+    share = float(plan.config.rollout.gpu_memory_utilization)
+    config.reward.model.path = ""
+    assert share < float(planned(config, "sft").config.rollout.gpu_memory_utilization)
+
+
 @pytest.mark.parametrize("job", ROW_JOBS)
 def test_an_update_is_that_of_reinforcement_learning_with_as_many_rows(config: Config, job: str) -> None:
     """A pair is a group of two responses, and an update has all rows of a step."""
@@ -116,6 +140,10 @@ def test_options_that_are_auto_have_the_values_of_the_plan(config: Config, monke
         assert found.actor.max_tokens_per_micro_batch == plan.config.actor.max_tokens_per_micro_batch
         assert found.model.gradient_checkpointing == plan.config.model.gradient_checkpointing
         assert found.rollout == config.rollout and found.actor.mini_batch_size == config.actor.mini_batch_size
+    generating = replace(config, sft=replace(config.sft, val_generate=True))
+    chosen = job_choices.for_given_rows(generating, "sft").rollout
+    assert float(chosen.gpu_memory_utilization) > 0.2 and int(chosen.max_num_seqs) >= 256
+    assert chosen.n == config.rollout.n
     with_ref = replace(config, dpo=replace(config.dpo, ref_path=config.model.path))
     layers = [int(job_choices.for_given_rows(each, "dpo").model.gradient_checkpointing) for each in (config, with_ref)]
     assert layers[0] < layers[1], "a second model leaves less memory for activations"
@@ -129,6 +157,13 @@ def test_changes_that_make_it_fit_are_options_that_it_reads(config: Config, fold
     changed = [change.override.partition("=")[0] for change in found.changes]
     assert {"actor.optim.offload", "ref.fsdp.offload_params"} <= set(changed)
     assert [name for name in changed if not reads("dpo", name)] == []
+
+
+def test_the_command_prints_what_runs_only_in_validations(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sft", "--device", "H100", f"model.path={folder}", "cluster.workers_per_node=8", "sft.val_generate=true"]
+    assert main(["plan", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "only in validations, and without seconds here: rollout, sync" in shown and "engine's cache: " in shown
 
 
 @pytest.mark.parametrize("job", ROW_JOBS)

@@ -40,14 +40,15 @@ def with_choices(config: Config, shapes: Mapping[str, ModelShape], location: Loc
     if not location.is_gpu:
         return config
     if step_of(config, job).generates:
-        config = _sequences(_utilization(config, shapes, location), shapes, location)
+        config = _sequences(_utilization(config, shapes, location, job), shapes, location)
     return _tokens(_logits(config, location), shapes, location, job)
 
 
-def _utilization(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Config:
+def _utilization(config: Config, shapes: Mapping[str, ModelShape], location: Location, job: str) -> Config:
     if config.rollout.gpu_memory_utilization != "auto":
         return config
-    resident = sum(resident_with_engines(config, shapes, location).values()) - GPU_FIXED_BYTES  # part of the share
+    resident = sum(resident_with_engines(config, shapes, location, job=job).values())
+    resident -= GPU_FIXED_BYTES  # part of the share
     share = ROLLOUT_FRAC - resident / (location.device.memory_gib * GIB)
     value = floor(100 * min(max(share, MIN_UTILIZATION), MAX_UTILIZATION)) / 100
     return replace(config, rollout=replace(config.rollout, gpu_memory_utilization=str(value)))

@@ -30,7 +30,7 @@ def faster(
     config: Config, shapes: Mapping[str, ModelShape], location: Location, plan: RunPlan, *, job: str = TRAIN
 ) -> list[Faster]:
     """Return the changes, each alone, that make a step clearly faster."""
-    split = faster_split(config, shapes, location, plan) if plan.step.generates else None
+    split = faster_split(config, shapes, location, plan) if plan.step.generates_in_steps else None
     found = (split, faster_shards(config, shapes, location, plan, job=job))
     return [change for change in found if change is not None]
 

@@ -25,7 +25,7 @@ def for_generation(config: Config) -> Config:
 def for_given_rows(config: Config, job: str) -> Config:
     """Return the configuration with the logits and tokens of a pass, and the number of recomputed layers.
 
-    Without known GPUs nothing changes.
+    Engines of its validations get their share of a GPU and their sequences. Without known GPUs nothing changes.
 
     Args:
         job: the command, "sft", "dpo" or "rm".
@@ -42,5 +42,10 @@ def for_given_rows(config: Config, job: str) -> Config:
             config.actor,
             log_prob_chunk_mib=chosen.actor.log_prob_chunk_mib,
             max_tokens_per_micro_batch=chosen.actor.max_tokens_per_micro_batch,
+        ),
+        rollout=replace(
+            config.rollout,
+            gpu_memory_utilization=chosen.rollout.gpu_memory_utilization,
+            max_num_seqs=chosen.rollout.max_num_seqs,
         ),
     )

@@ -31,14 +31,17 @@ def stage_seconds(
 ) -> dict[str, float]:
     """Return {stage: seconds} of a step, with responses of this mean length.
 
-    Those of stages before the first step are those of as many rows as a step has.
+    Those of stages before the first step are those of as many rows as a step has. Stages that run only in validations
+    have none.
     """
     step, roles = step_of(config, job), {role.name: role for role in roles_of(config, shapes, location, job=job)}
     seconds: dict[str, float] = {}
-    if step.generates:
+    if step.generates_in_steps:
         generating = location_of_pool(config, ROLLOUT, location)
         seconds["rollout"] = _rollout_s(config, shapes["actor"], generating, response_tokens)
     for name, stage in step.stages.items():
+        if name in step.in_validation:
+            continue
         size = (config.critic if stage.role == "critic" else config.actor).mini_batch_size
         role = roles[stage.role]
         rows = rows_of(config, role, response_tokens, epochs=stage.epochs, mini_batch_size=size)
@@ -46,7 +49,7 @@ def stage_seconds(
         if stage.teacher:
             rows = rows_of(config, roles[stage.teacher], response_tokens, epochs=0, mini_batch_size=size)
             seconds[name] += stage.epochs * passes_seconds(config, roles[stage.teacher], rows)
-    if step.generates:
+    if step.generates_in_steps:
         seconds["sync"] = _sync_s(config, shapes["actor"], location_of_pool(config, TRAINER, location))
         if location.is_gpu and ROLLOUT not in config.cluster.placement:
             seconds["switch"] = SWITCH_S
@@ -57,7 +60,7 @@ def stage_seconds(
 def step_seconds(config: Config, seconds: Mapping[str, float], *, job: str = TRAIN) -> float:
     """Return the seconds of a step: of all stages, or of the longer of generation and learning if they overlap."""
     step = step_of(config, job)
-    rollout = seconds["rollout"] if step.generates else 0.0
+    rollout = seconds.get("rollout", 0.0)
     learning = sum(each for name, each in seconds.items() if name != "rollout" and name not in step.before)
     return max(rollout, learning) if config.trainer.schedule != "sync" else rollout + learning
 

@@ -261,11 +261,13 @@ def engine_of(config: Config, shape: ModelShape, location: Location) -> Engine:
     return Engine(itemsize=itemsize, weights=weights, cache=cache, working=working, claim=claim)
 
 
-def resident_with_engines(config: Config, shapes: Mapping[str, ModelShape], location: Location) -> Parts:
+def resident_with_engines(
+    config: Config, shapes: Mapping[str, ModelShape], location: Location, *, job: str = TRAIN
+) -> Parts:
     """Return what is on an accelerator in addition to its engine, while engines generate."""
     if not _engines_share(config):
         return _fixed(location)
-    return _resident(roles_of(config, shapes, location), location)
+    return _resident(roles_of(config, shapes, location, job=job), location)
 
 
 def _engines_share(config: Config) -> bool:

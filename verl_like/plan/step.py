@@ -34,6 +34,7 @@ class PlannedStep:
     Args:
         generates: whether there are engines, which generate the responses.
         before: stages that run before the first step, and in no step.
+        in_validation: stages that run only in validations; a plan has their memory, but not their seconds.
         num_columns: token columns of a batch; all but the prompt's have a response's length.
     """
 
@@ -41,6 +42,12 @@ class PlannedStep:
     generates: bool
     num_columns: int
     before: frozenset[str] = frozenset()
+    in_validation: frozenset[str] = frozenset()
+
+    @property
+    def generates_in_steps(self) -> bool:
+        """Whether a step generates, not only a validation."""
+        return self.generates and not self.in_validation
 
     @property
     def roles(self) -> frozenset[str]:
@@ -57,11 +64,14 @@ def step_of(config: Config, job: str) -> PlannedStep:
     """
     if job != TRAIN:
         ref = {"ref_log_probs": Stage(role="ref" if config.ref.path else "actor")} if job == "dpo" else {}
+        generates = config.val_generates(job)
+        scoring = {"reward model": Stage(role="reward model")} if generates and needs(config).reward_model else {}
         return PlannedStep(
-            stages={**ref, "update_actor": Stage(role="actor", epochs=1)},
-            generates=False,
+            stages={**ref, **scoring, "update_actor": Stage(role="actor", epochs=1)},
+            generates=generates,
             num_columns=ROW_COLUMNS,
             before=frozenset(ref),
+            in_validation=frozenset({"rollout", *scoring, "sync"} if generates else ()),
         )
     wanted, stages = needs(config), dict[str, Stage]()
     if wanted.reward_model:
@@ -86,11 +96,11 @@ def planned_config(config: Config, job: str) -> Config:
     """
     if job == TRAIN:
         return config
+    if not config.val_generates(job):
+        config = replace(config, environment=EnvironmentConfig(), reward=RewardConfig())
     return replace(
         config,
         algorithm=AlgorithmConfig(),
-        environment=EnvironmentConfig(),
-        reward=RewardConfig(),
         rollout=replace(config.rollout, n=1 if job == "sft" else 2),
         actor=replace(
             config.actor, epochs=1, mini_batch_size=config.data.train_batch_size, kl_loss_coef=0.0, entropy_coef=0.0

@@ -43,7 +43,7 @@ def _stages(plan: RunPlan) -> Iterator[str]:
     rows += [[name, *(_gib(plan.stages.get(stage, {}).get(name)) for stage in stages)] for name in names]
     rows.append(["all", *(_gib(plan.bytes_in(stage) if stage in plan.stages else None) for stage in stages)])
     if is_timed(plan):
-        rows.append(["seconds", *(_seconds(plan.seconds[stage]) for stage in stages)])
+        rows.append(["seconds", *(_seconds(plan.seconds[stage]) if stage in plan.seconds else "" for stage in stages)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
@@ -59,6 +59,9 @@ def _rest(plan: RunPlan) -> Iterator[str]:
     if plan.step.before and is_timed(plan):
         names = ", ".join(sorted(plan.step.before))
         yield f"before the first step, once for all rows: {names}; its seconds are those of a step's rows"
+    if plan.step.in_validation:
+        names = ", ".join(stage for stage in plan.stages if stage in plan.step.in_validation)
+        yield f"only in validations, and without seconds here: {names}"
     if plan.step.generates:
         yield f"engine's cache: {plan.cache_tokens:,.0f} tokens"
     if plan.location.is_gpu:
