@@ -4,7 +4,7 @@ Learner updates the model of a training engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -25,13 +25,18 @@ class StaleWeightsError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """Sampling settings of one rollout request (training, validation and greedy baselines differ)."""
+    """Sampling settings of one rollout request (training, validation and greedy baselines differ).
+
+    Args:
+        returns_candidates: whether the engine reports the candidates of each token.
+    """
 
     max_tokens: int
     temperature: float = 1.0  # 0 is greedy
     top_p: float = 1.0
     top_k: int = -1
     ignore_eos: bool = False
+    returns_candidates: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +76,8 @@ class OnRunning(Enum):
 class Finished:
     """One finished (or aborted) sample.
 
-    ``log_probs`` are nats at the sampling temperature, after top-p and top-k, one per response token.
+    ``log_probs`` are nats at the sampling temperature, after top-p and top-k, one per response token. ``candidates``
+    has, if requested, the ids that top-p and top-k kept for each response token, int32 in any order.
     """
 
     request_id: str
@@ -80,6 +86,7 @@ class Finished:
     finish_reason: str  # "stop" (end token), "length" or "abort"
     versions: tuple[VersionSpan, ...]  # of the weights that sampled its tokens, at least one
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache
+    candidates: Sequence[NDArray[np.int32]] = ()
 
 
 @dataclass(kw_only=True, slots=True)

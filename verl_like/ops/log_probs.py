@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from verl_like.ops.candidates import Candidates
 from verl_like.ops.tiles import LOWEST, LayerGradient, OutputLayer, Sums, TileFunctions, Tiles
 
 
@@ -50,12 +51,14 @@ class TokenStatsFunction:
         temperature: float,
         entropy: bool = False,
         sum_pi_squared: bool = False,
+        candidates: Candidates | None = None,
     ) -> TokenStats:
         """Return the statistics of ``targets``.
 
         Args:
             hidden: [K_r, H] states that predict ``targets`` [K_r] int64.
             temperature: logits are divided by it.
+            candidates: the tokens over which each target's distribution is normalised; None for the whole vocabulary.
         """
         arguments = _Arguments(
             functions=self.tile_functions,
@@ -66,6 +69,7 @@ class TokenStatsFunction:
             entropy=entropy,
             sum_pi_squared=sum_pi_squared,
             is_kept=torch.is_grad_enabled(),
+            candidates=candidates,
         )
         return TokenStats(*_TokenStats.apply(hidden, layer.weight, layer.bias, targets, arguments))  # type: ignore[no-untyped-call]
 
@@ -82,10 +86,18 @@ class _Arguments:
     entropy: bool
     sum_pi_squared: bool
     is_kept: bool
+    candidates: Candidates | None
 
     def tiles(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tiles:
         layer = OutputLayer(weight=weight, bias=bias, softcap=self.softcap, in_float32=self.in_float32)
-        return Tiles(hidden, layer, scale=self.scale, budget=self.budget, has_scratch=self.functions.take_scratch)
+        return Tiles(
+            hidden,
+            layer,
+            scale=self.scale,
+            budget=self.budget,
+            has_scratch=self.functions.take_scratch,
+            candidates=self.candidates,
+        )
 
 
 class _TokenStats(torch.autograd.Function):

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from verl_like.ops.candidates import Candidates
 from verl_like.ops.device_copies import on_device
 from verl_like.ops.matmul import familiar_size
 from verl_like.ops.segments import Segments, ranges, segments
@@ -39,6 +40,7 @@ class ModelInputs:
         attention_mask: [B, L] bool if padded, otherwise None.
         segments: the attention structure of the packed sequence; None if padded.
         piece: this rank's tokens, if ranks share the sequence; the other fields describe the whole sequence.
+        candidates: of the targets, if the sampler reported them.
     """
 
     input_ids: Tensor
@@ -49,6 +51,7 @@ class ModelInputs:
     attention_mask: Tensor | None
     segments: Segments | None
     piece: Piece | None = None
+    candidates: Candidates | None = None
 
 
 def input_lengths(prompts: Ragged, responses: Ragged) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from verl_like.ops.candidates import OUTSIDE, Candidates
 from verl_like.ops.matmul import linear, prefers_onednn
 
 P = ParamSpec("P")
@@ -24,7 +25,7 @@ CPU_TILE_BYTES = 4 * 2**20  # a tile of this size is still in the cache when it 
 TILES_IN_BUDGET = 8
 AT_WORK = 3  # tiles at the same time: logits, values computed from them, and their copy in the weight's dtype
 ALIGNED = 128  # columns
-LOWEST = -1e30  # instead of -inf: its probability is also zero, and times zero it is not NaN
+LOWEST = OUTSIDE  # instead of -inf
 
 
 class Sums(NamedTuple):
@@ -191,12 +192,20 @@ class Tiles:
     Args:
         hidden: [K, H].
         budget: bytes of all logits that exist at the same time.
+        candidates: of each row; None if all have the whole vocabulary.
     """
 
     def __init__(
-        self, hidden: Tensor, layer: OutputLayer, *, scale: float, budget: int, has_scratch: bool = True
+        self,
+        hidden: Tensor,
+        layer: OutputLayer,
+        *,
+        scale: float,
+        budget: int,
+        has_scratch: bool = True,
+        candidates: Candidates | None = None,
     ) -> None:
-        self._hidden, self._layer, self._scale = hidden, layer, scale
+        self._hidden, self._layer, self._scale, self._candidates = hidden, layer, scale, candidates
         rows, vocabulary = len(hidden), len(layer.weight)
         count = num_tiles(rows, vocabulary, budget=budget, on_cpu=is_on_cpu(hidden))
         self.spans = tile_spans(vocabulary, count, on_cpu=is_on_cpu(hidden))
@@ -221,7 +230,9 @@ class Tiles:
             found.add_(layer.bias[start:stop]).clamp_min_(LOWEST)
         if layer.softcap:
             found.div_(layer.softcap).tanh_().mul_(layer.softcap)
-        return found.mul_(self._scale) if self._scale != 1 else found
+        if self._scale != 1:
+            found.mul_(self._scale)
+        return found if self._candidates is None else self._candidates.restrict(found, start)
 
     def _multiply(self, weight: Tensor, *, into: Tensor) -> None:
         hidden = self._hidden
@@ -249,6 +260,8 @@ class Tiles:
         if not self._layer.softcap:
             return None
         capped = logits.add(subtracted).div_(self._layer.softcap * self._scale)
+        if self._candidates is not None:  # the gradient of the others is zero, and their square would be infinite
+            capped.clamp_min_(-1)
         return capped.square_().neg_().add_(1)
 
     def add_to_hidden(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:

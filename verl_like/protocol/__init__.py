@@ -6,7 +6,7 @@ pickle contains only its own rows.
 """
 
 from verl_like.protocol.base_table import DataProtoItem
-from verl_like.protocol.columns import COLUMNS, PAIR, Column, ColumnSpec, bytes_per_token, token_columns
+from verl_like.protocol.columns import CANDIDATES, COLUMNS, PAIR, Column, ColumnSpec, bytes_per_token, token_columns
 from verl_like.protocol.episode_rows import (
     EPISODE_ROW,
     episode_numbers,
@@ -25,6 +25,7 @@ from verl_like.protocol.table import DataProto, check_columns
 from verl_like.protocol.verl_methods import pad_dataproto_to_divisor, unpad_dataproto
 
 __all__ = [
+    "CANDIDATES",
     "COLUMNS",
     "EPISODE_ROW",
     "PAIR",

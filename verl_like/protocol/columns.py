@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PAIR = "pair"
+CANDIDATES = ("candidate_ids", "num_candidates")  # of the response tokens, if the engine reports them
+_RAGGED = {"turn": "token", "candidate": "token"}  # kinds of ragged columns, held in the same way
 Column: TypeAlias = "Ragged | Array | Tensor | list[Any]"
 
 
@@ -23,7 +25,7 @@ Column: TypeAlias = "Ragged | Array | Tensor | list[Any]"
 class ColumnSpec:
     """Content and producer of a column."""
 
-    kind: str  # "token", "turn" (ragged as well, with an entry per turn of an episode), "fixed" or "object"
+    kind: str  # "token", "turn" and "candidate" (ragged as well, with other entries), "fixed" or "object"
     dtype: str
     unit: str
     producer: str
@@ -37,6 +39,9 @@ COLUMNS: dict[str, ColumnSpec] = {
     "response_ids": ColumnSpec("token", "int32", "token ids", "rollout"),
     "response_mask": ColumnSpec("token", "bool", "true where the policy chose the token", "rollout"),
     "rollout_log_probs": ColumnSpec("token", "float32", "nats, per response token", "rollout"),
+    # With rollout.keep_sampling_mask only: the tokens that top-k and top-p kept, of one response token after the other.
+    "candidate_ids": ColumnSpec("candidate", "int32", "token ids", "rollout"),
+    "num_candidates": ColumnSpec("token", "int32", "candidates of the token, 0 for the whole vocabulary", "rollout"),
     # Of episodes with environments only.
     "episode_row": ColumnSpec("fixed", "int32", "index of the row within its episode", "rollout"),
     "turn_index": ColumnSpec("turn", "int32", "number of the turn in its episode", "rollout"),
@@ -91,7 +96,7 @@ def check_column(name: str, column: Column) -> None:
     """
     spec = COLUMNS.get(name)
     if spec is not None and (
-        kind_of(column) != {"turn": "token"}.get(spec.kind, spec.kind) or dtypes_of(column) not in ("", spec.dtype)
+        kind_of(column) != _RAGGED.get(spec.kind, spec.kind) or dtypes_of(column) not in ("", spec.dtype)
     ):
         article = "an" if spec.kind == "object" else "a"
         raise ValueError(

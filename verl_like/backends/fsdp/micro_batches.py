@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from torch import Tensor
 
 from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.context import current
+from verl_like.ops.candidates import candidates_of
 from verl_like.ops.device_copies import on_device
 from verl_like.ops.matmul import mkl_is_slow
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
 from verl_like.ops.ulysses import SequenceRanks
-from verl_like.protocol import EPISODE_ROW, PAIR, DataProto, Ragged
+from verl_like.protocol import CANDIDATES, EPISODE_ROW, PAIR, DataProto, Ragged
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import Ledger, waiting
 
@@ -70,7 +71,7 @@ class MicroBatchPlan:
     go into one pass even if they do not fit.
 
     Args:
-        rows: this rank's rows; an empty table may lack columns.
+        rows: this rank's rows; an empty table may lack columns. Passes have candidates if the rows have.
         max_tokens: budget of one pass, which includes padding if there is any.
         share_prompts: whether the packed rows of a pass share equal prompts.
         balance_by: quantity that is balanced over the passes, "tokens" or "attention" (the sum of squares).
@@ -93,6 +94,8 @@ class MicroBatchPlan:
         empty = Ragged.from_rows([], "int32")
         self._prompts = rows.ragged("prompt_ids") if len(rows) else empty
         self._responses = rows.ragged("response_ids") if len(rows) else empty
+        has_candidates = len(rows) and set(CANDIDATES) <= rows.columns.keys()
+        self._candidates = [rows.ragged(name) for name in CANDIDATES] if has_candidates else None
         lengths = input_lengths(self._prompts, self._responses)
         answered = np.flatnonzero(self._responses.lengths > 0)
         self._same_prompt = same_rows(self._prompts) if share_prompts and remove_padding else None
@@ -144,6 +147,10 @@ class MicroBatchPlan:
                 round_up=self._device.type == "cpu" and mkl_is_slow(),
                 sequence_ranks=self._sequence_ranks,
             )
+            if self._candidates is not None:
+                ids, counts = (column.take(part) for column in self._candidates)
+                size = len(inputs.targets)
+                inputs = replace(inputs, candidates=candidates_of(ids, counts, responses, size=size, device=self._device))
             current(Ledger).count(
                 f"tokens/{current(Ledger).stage}",
                 inputs.num_tokens / (self._sequence_ranks.size if self._sequence_ranks else 1),
@@ -288,7 +295,7 @@ def aligned_columns(rows: DataProto) -> dict[str, Ragged]:
     return {
         name: column
         for name, column in rows.columns.items()
-        if isinstance(column, Ragged) and name != "prompt_ids" and np.array_equal(column.lengths, lengths)
+        if isinstance(column, Ragged) and name not in ("prompt_ids", *CANDIDATES) and np.array_equal(column.lengths, lengths)
     }
 
 

@@ -162,11 +162,19 @@ class PolicyModel(ShardedModel):
         if only_states:
             states: States = self.head(hidden, lambda states: states)
             return states
-        targets = inputs.targets if piece is None else inputs.targets[piece.positions]
+        targets, candidates = inputs.targets, inputs.candidates
+        if piece is not None:
+            targets = targets[piece.positions]
+            candidates = None if candidates is None else candidates.at(piece.positions)
 
         def statistics(states: States) -> TokenStats:
             found = self.token_stats(
-                *states, targets, temperature=temperature, entropy=entropy, sum_pi_squared=sum_pi_squared
+                *states,
+                targets,
+                temperature=temperature,
+                entropy=entropy,
+                sum_pi_squared=sum_pi_squared,
+                candidates=candidates,
             )
             return found if compare is None else found._replace(divergence=compare(states))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
@@ -23,6 +25,7 @@ class _Row:
     generator: torch.Generator
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    candidates: list[NDArray[np.int32]] = field(default_factory=list)
 
 
 class HfEngine(SyncedEngine):
@@ -99,9 +102,11 @@ class HfEngine(SyncedEngine):
             .float()
         )
         for row, row_logits in zip(self._wave, logits, strict=True):
-            token_id, log_prob = sampled(row_logits, row.request.sampling, row.generator)
-            row.token_ids.append(token_id)
-            row.log_probs.append(log_prob)
+            drawn = sampled(row_logits, row.request.sampling, row.generator)
+            row.token_ids.append(drawn.token_id)
+            row.log_probs.append(drawn.log_prob)
+            if row.request.sampling.returns_candidates:
+                row.candidates.append(drawn.candidates())
         self._next_ids = torch.tensor([[row.token_ids[-1]] for row in self._wave], device=self._device)
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(self._wave), 1)], dim=1)
         reasons = [self._finish_reason(row) for row in self._wave]
@@ -132,6 +137,7 @@ class HfEngine(SyncedEngine):
             log_probs=row.log_probs,
             finish_reason=reason,
             versions=self._versions_of(request_id, len(row.token_ids)),
+            candidates=row.candidates,
         )
 
     def _num_sampled(self) -> dict[str, int]:
@@ -187,13 +193,27 @@ class HfEngine(SyncedEngine):
         """Do nothing: the cache is allocated as it grows."""
 
 
-def sampled(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[int, float]:
-    """Return one token and its log-prob in nats from ``logits`` [V] float32, at the temperature, after top-k
-    and top-p.
+class Drawn(NamedTuple):
+    """A token drawn from ``log_probs`` [V] nats, -inf for tokens that are no candidates."""
+
+    token_id: int
+    log_probs: Tensor
+
+    @property
+    def log_prob(self) -> float:
+        return float(self.log_probs[self.token_id])
+
+    def candidates(self) -> NDArray[np.int32]:
+        """Return the ids of the candidates, in increasing order."""
+        return self.log_probs.isfinite().nonzero().squeeze(1).cpu().numpy().astype(np.int32)
+
+
+def sampled(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Drawn:
+    """Draw a token from ``logits`` [V] float32 at the temperature, after top-k and top-p; at temperature 0 return the
+    most likely one, with log-probs at temperature 1.
     """
     if sampling.temperature == 0:
-        token = int(logits.argmax())
-        return token, float(logits.log_softmax(-1)[token])
+        return Drawn(int(logits.argmax()), logits.log_softmax(-1))
     logits = logits / sampling.temperature
     if sampling.top_k > 0:
         smallest_kept = logits.topk(min(sampling.top_k, len(logits))).values[-1]
@@ -205,5 +225,4 @@ def sampled(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> t
         is_cut[-1] = False
         logits = logits.index_fill(0, order[is_cut], -torch.inf)
     log_probs = logits.log_softmax(-1)
-    token = int(torch.multinomial(log_probs.exp(), 1, generator=generator))
-    return token, float(log_probs[token])
+    return Drawn(int(torch.multinomial(log_probs.exp(), 1, generator=generator)), log_probs)

@@ -126,7 +126,7 @@ class VllmEngine(SyncedEngine):
             )
             self._internal_ids[request.request_id] = internal_id
             self._log_probs[internal_id] = source = self._source(request.sampling)
-            source.begin(internal_id)
+            source.begin(internal_id, wants_candidates=request.sampling.returns_candidates)
 
     def step(self) -> list[Finished]:
         self._check_step()
@@ -163,11 +163,13 @@ class VllmEngine(SyncedEngine):
         for request_id in running:
             internal_id = self._internal_ids[request_id]
             token_ids = internals.partial_output(self._engine, internal_id)
+            collected = self._log_probs.pop(internal_id)
             aborted.append(
                 Finished(
                     request_id=request_id,
                     response_ids=token_ids,
-                    log_probs=self._log_probs.pop(internal_id).taken(internal_id, len(token_ids)),
+                    log_probs=collected.taken(internal_id, len(token_ids)),
+                    candidates=collected.taken_candidates(internal_id, len(token_ids)),
                     finish_reason="abort",
                     versions=self._versions_of(request_id, len(token_ids)),
                 )
@@ -255,13 +257,14 @@ class VllmEngine(SyncedEngine):
             f"vLLM ended request {output.request_id} with {completion.finish_reason!r}"
         )
         internal_id = self._internal_ids.pop(output.request_id)
-        token_ids = list(completion.token_ids)
+        token_ids, collected = list(completion.token_ids), self._log_probs.pop(internal_id)
         return Finished(
             request_id=output.request_id,
             response_ids=token_ids,
             finish_reason=completion.finish_reason,
             num_cached_tokens=output.num_cached_tokens or 0,
-            log_probs=self._log_probs.pop(internal_id).taken(internal_id, len(token_ids)),
+            log_probs=collected.taken(internal_id, len(token_ids)),
+            candidates=collected.taken_candidates(internal_id, len(token_ids)),
             versions=self._versions_of(output.request_id, len(token_ids)),
         )
 

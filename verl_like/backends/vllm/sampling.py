@@ -81,4 +81,15 @@ class CountedSampling(TokenLogProbs):
         for request_id, seed, log_prob in zip(ids, seeds, found.tolist(), strict=True):
             if seed is not None:
                 self._of_request[request_id].append(log_prob)
+        self._collect_candidates(ids, logits)
         return sampled, logits.log_softmax(1) if None in seeds else None
+
+    def _collect_candidates(self, ids: list[str], logits: Tensor) -> None:
+        """Collect the candidates, [B, V] logits above -inf, of the requests that want them."""
+        rows = [row for row, request_id in enumerate(ids) if request_id in self._candidates]
+        if not rows:
+            return
+        row_of, token_ids = (logits if len(rows) == len(ids) else logits[rows]).isfinite().numpy().nonzero()
+        bounds = np.searchsorted(row_of, np.arange(1, len(rows)))
+        for row, found in zip(rows, np.split(token_ids.astype(np.int32), bounds), strict=True):
+            self._candidates[ids[row]].append(found)
