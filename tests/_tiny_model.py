@@ -62,11 +62,17 @@ def requests(number, *, sampling=None):
 
 
 @torch.no_grad()
-def hf_log_probs(model, request, response_ids):
-    """[T]: the response's log-probs in one float32 forward of the whole sequence, at the request's sampling."""
+def hf_log_probs(model, request, response_ids, *, candidates=None):
+    """[T]: the response's log-probs in one float32 forward of the whole sequence, at the request's sampling, or over
+    these candidates of each token.
+    """
     sampling = request.sampling
     logits = model(torch.tensor([request.prompt_ids + response_ids])).logits[0, len(request.prompt_ids) - 1 : -1]
     logits = logits / (sampling.temperature or 1.0)
+    if candidates is not None:
+        kept = [row[torch.from_numpy(ids)] for row, ids in zip(logits, candidates, strict=True)]
+        own = [ids.tolist().index(token) for ids, token in zip(candidates, response_ids, strict=True)]
+        return torch.stack([row.log_softmax(-1)[index] for row, index in zip(kept, own, strict=True)])
     if sampling.top_k > 0:
         logits = logits.masked_fill(logits < logits.topk(sampling.top_k).values[:, -1:], -torch.inf)
     if sampling.top_p < 1:

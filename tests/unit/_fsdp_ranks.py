@@ -103,6 +103,20 @@ def make_rows(num_rows: int = 12, *, seed: int = 0, longest: int = 9) -> DataPro
     )
 
 
+def with_candidates(rows: DataProto) -> DataProto:
+    """Return the rows with candidates of each response token: none (the whole vocabulary), one, a few or most."""
+    numbers = np.random.default_rng(4)
+    responses = rows.ragged("response_ids")
+    sets = [
+        np.array([*{token, *numbers.integers(0, VOCAB, (0, 0, 5, 90)[index % 4]).tolist()}][: VOCAB * (index % 4)])
+        for index, token in enumerate(responses.values.tolist())
+    ]
+    counts = Ragged(np.array([len(ids) for ids in sets], np.int32), responses.offsets)
+    bounds = np.concatenate([[0], np.cumsum(counts.values)])
+    ids = Ragged(np.concatenate(sets).astype(np.int32), bounds[responses.offsets])
+    return DataProto({**rows.columns, "candidate_ids": ids, "num_candidates": counts})
+
+
 class EveryRow:
     """The part of a loss that leaves no row out."""
 
@@ -343,6 +357,8 @@ def sequences(work: Path) -> dict[str, Any]:
     engine = build_engine(policy, is_frozen=True, **shared)
     rows = my_rows(make_rows(), "even")
     results["frozen"] = engine.forward_log_probs(rows, temperature=0.7, entropy=True, sum_pi_squared=True)
+    rows = my_rows(with_candidates(make_rows()), "even")
+    results["candidates"] = engine.forward_log_probs(rows, temperature=0.7, entropy=True, sum_pi_squared=True)
     return results
 
 

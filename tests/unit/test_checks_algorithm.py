@@ -214,8 +214,11 @@ def test_truncated_training_sampling_cannot_be_corrected(option: str, value: flo
     text = refusal(**{f"rollout__{option}": value})
     assert text.startswith(f"{found}, but algorithm.rollout_correction needs 1 and -1: ")
     assert text.endswith(
-        "Set rollout.top_p=1 rollout.top_k=-1, or turn the correction off: algorithm.rollout_correction.level=off."
+        "Set rollout.keep_sampling_mask=true, or rollout.top_p=1 rollout.top_k=-1, or turn the correction off: "
+        "algorithm.rollout_correction.level=off."
     )
+    kept = {f"rollout__{option}": value, "rollout__keep_sampling_mask": True}
+    assert passes(**kept) and not list(algorithm_warnings(config(**kept)))
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,10 @@ def test_a_term_of_the_engines_log_probs_is_refused_with_top_p_and_top_k(option:
     term = {f"actor__{option}": 0.5}
     assert problems(rollout__top_p=0.9, **term) == [
         f"rollout.top_p is 0.9 and rollout.top_k is -1, but actor.{option} compares the policy's log-probs with the "
-        f"engine's, which are then over the kept candidates only. Set rollout.top_p=1 rollout.top_k=-1, or "
-        f"actor.{option}=0."
+        f"engine's, which are then over the kept candidates only. Set rollout.keep_sampling_mask=true, or "
+        f"rollout.top_p=1 rollout.top_k=-1, or actor.{option}=0."
     ]
+    assert not problems(rollout__top_p=0.9, rollout__keep_sampling_mask=True, **term)
     assert problems(rollout__top_k=50, **term)
     assert not problems(**term)
     assert not problems(rollout__top_p=0.9)

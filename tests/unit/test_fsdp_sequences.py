@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit._fsdp_ranks import build_engine, make_rows, plain_updates, run_ranks, write_models
+from tests.unit._fsdp_ranks import build_engine, make_rows, plain_updates, run_ranks, with_candidates, write_models
 from tests.unit._rank_processes import join_ranks, leave_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 
@@ -67,15 +67,15 @@ def test_values_adapters_and_heads_that_ranks_do_not_divide_too(
 
 
 @pytest.mark.processes
-def test_each_rank_has_the_log_probs_of_its_rows(ranks: list[dict[str, Any]], work: Path) -> None:
-    expected = build_engine(work / "qwen2").forward_log_probs(
-        make_rows(), temperature=0.7, entropy=True, sum_pi_squared=True
-    )
+@pytest.mark.parametrize("kind", ["frozen", "candidates"])
+def test_each_rank_has_the_log_probs_of_its_rows(ranks: list[dict[str, Any]], work: Path, kind: str) -> None:
+    rows = make_rows() if kind == "frozen" else with_candidates(make_rows())
+    expected = build_engine(work / "qwen2").forward_log_probs(rows, temperature=0.7, entropy=True, sum_pi_squared=True)
     offsets = make_rows().ragged("response_ids").offsets
     for rank, found in enumerate(ranks):
         own = np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in range(rank, len(offsets) - 1, 2)])
         for name, values in expected.items():
-            np.testing.assert_allclose(found["frozen"][name], values[own], atol=1e-6)
+            np.testing.assert_allclose(found[kind][name], values[own], atol=1e-6)
 
 
 def test_ranks_that_cannot_be_put_into_groups_are_refused(work: Path) -> None:

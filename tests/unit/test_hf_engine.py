@@ -85,11 +85,28 @@ def test_tokens_follow_the_distribution_that_the_log_probs_state():
     # the mass.
     expected = torch.tensor([17.413, 4.173, 1.0]) / (17.413 + 4.173 + 1.0)
     for token in range(3):
-        share = sum(drawn == token for drawn, _ in draws) / len(draws)
+        share = sum(drawn.token_id == token for drawn in draws) / len(draws)
         assert abs(share - expected[token]) < 0.025
-        stated = {log_prob for drawn, log_prob in draws if drawn == token}
+        stated = {drawn.log_prob for drawn in draws if drawn.token_id == token}
         assert list(stated) == [pytest.approx(expected[token].log().item(), abs=1e-3)]
-    assert {drawn for drawn, _ in draws} == {0, 1, 2}
+    assert {drawn.token_id for drawn in draws} == {0, 1, 2}
+    assert {tuple(drawn.candidates()) for drawn in draws} == {(0, 1, 2)}
+
+
+def test_candidates_are_the_tokens_over_which_log_probs_are_normalised(folder):
+    engine = hf_engine(folder, max_num_seqs=3)
+    model = synced(engine, folder, seed=1)
+    sampling = Sampling(max_tokens=12, temperature=0.8, top_k=20, top_p=0.9, returns_candidates=True)
+    asked = requests(5, sampling=sampling)
+    found = generated(engine, asked)
+    for request in asked:
+        done = found[request.request_id]
+        over_kept = hf_log_probs(model, request, done.response_ids, candidates=done.candidates)
+        torch.testing.assert_close(torch.tensor(done.log_probs), over_kept, atol=1e-4, rtol=0)
+        assert all(0 < len(ids) <= 20 for ids in done.candidates)
+    assert len({len(ids) for done in found.values() for ids in done.candidates}) > 1, "top-p cuts some sets further"
+    plain = generated(engine, requests(5, sampling=replace(sampling, returns_candidates=False)))
+    assert all(len(done.candidates) == 0 for done in plain.values())
 
 
 def test_a_seed_gives_the_same_tokens_whatever_the_wave(folder):

@@ -64,9 +64,7 @@ def test_statistics_over_candidates_equal_float64(budget_mib: int, softcap: floa
     function = TokenStatsFunction(budget_mib=budget_mib)
     function.tile_functions = TileFunctions(take_scratch=takes_scratch)  # compiled functions take none
     candidates = of_sets(found, targets)
-    stats = function(
-        hidden, layer, targets, temperature=0.6, entropy=True, sum_pi_squared=True, candidates=candidates
-    )
+    stats = function(hidden, layer, targets, temperature=0.6, entropy=True, sum_pi_squared=True, candidates=candidates)
     expected = brute_force(hidden, layer, targets, found)
     for one, other in zip(stats, expected, strict=True):
         if one is not None and other is not None:
@@ -106,11 +104,7 @@ def test_a_rank_takes_the_candidates_of_its_own_targets() -> None:
     found, layer = sets(targets), OutputLayer(weight=weight)
     positions = torch.tensor([5, 9, 10, 3, 63])
     own = TokenStatsFunction(budget_mib=1)(
-        hidden[positions],
-        layer,
-        targets[positions],
-        temperature=0.6,
-        candidates=of_sets(found, targets).at(positions),
+        hidden[positions], layer, targets[positions], temperature=0.6, candidates=of_sets(found, targets).at(positions)
     )
     whole = brute_force(hidden, layer, targets, found).log_probs[positions]
     torch.testing.assert_close(own.log_probs.double(), whole, atol=2e-5, rtol=1e-5)
@@ -129,7 +123,7 @@ def test_targets_that_fill_up_a_pass_have_finite_values() -> None:
 @pytest.mark.parametrize(
     ("ids", "counts", "message"),
     [
-        ([[4, 5]], [[1, 2]], "differ in the number of candidates"),
+        ([[4, 5]], [[1, 2]], "candidate_ids and num_candidates differ"),
         ([[4, 5]], [[2]], "one entry per response token"),
         ([[4, 5]], [[1, 1]], "response token .1. is not among its own candidates"),
     ],

@@ -23,7 +23,13 @@ from verl_like.protocol import (
     token_columns,
     unpad_dataproto,
 )
-from verl_like.workers.group_blocks import OPTIONAL_COLUMNS, PROMPT_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
+from verl_like.workers.group_blocks import (
+    CANDIDATE_COLUMNS,
+    OPTIONAL_COLUMNS,
+    PROMPT_COLUMNS,
+    ROLLOUT_COLUMNS,
+    TURN_COLUMNS,
+)
 
 
 def table(num_rows: int = 3) -> DataProto:
@@ -132,7 +138,8 @@ def test_from_single_dict_sorts_by_kind() -> None:
 
 
 def test_every_column_that_crosses_the_store_is_in_the_column_table() -> None:
-    assert ROLLOUT_COLUMNS | OPTIONAL_COLUMNS | TURN_COLUMNS | set(PROMPT_COLUMNS) <= set(COLUMNS)
+    of_blocks = ROLLOUT_COLUMNS | OPTIONAL_COLUMNS | TURN_COLUMNS | CANDIDATE_COLUMNS
+    assert of_blocks | set(PROMPT_COLUMNS) <= set(COLUMNS)
 
 
 def test_a_column_that_is_not_what_the_table_says_is_refused() -> None:
@@ -156,6 +163,11 @@ def test_a_column_that_is_not_what_the_table_says_is_refused() -> None:
             r"a token column of float64 \[1 rows, 1 tokens\]; expected a token column of f",
         ),
         ("group_id", np.zeros(1, np.int32), r"a fixed column of int32 \[1\]; expected a fixed column of int64"),
+        (
+            "candidate_ids",
+            Ragged.from_rows([[1]], "int64"),
+            r"a token column of int64 \[1 rows, 1 tokens\]; expected a candidate column of int32 \(token ids",
+        ),
         ("uid", [3], r"an object column of int \[1\]; expected an object column of str"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -164,7 +176,7 @@ def test_a_column_that_is_not_what_the_table_says_is_refused() -> None:
 
 def test_bytes_per_token_adds_up_the_token_columns() -> None:
     assert bytes_per_token(["response_ids", "response_mask", "advantages"]) == 4 + 1 + 4
-    assert bytes_per_token(token_columns()) == 4 * 11 + 2
+    assert bytes_per_token(token_columns()) == 4 * 12 + 2
     with pytest.raises(ValueError, match="column 'uid' is a column of kind object; expected a token column, one of"):
         bytes_per_token(["uid"])
     with pytest.raises(ValueError, match="column 'adv' is not in COLUMNS"):

@@ -223,6 +223,53 @@ def test_log_probs_are_those_of_the_tokens_that_a_step_kept() -> None:
         collected.taken("a", 2)
 
 
+@pytest.mark.parametrize("starts", [None, [0, 1, 2, 3]])
+def test_candidates_are_the_sets_of_the_tokens_that_a_step_kept(starts: list[int] | None) -> None:
+    """Of three requests one wants candidates, one does not, and one has no new token yet."""
+    from vllm.v1.outputs import SamplingMaskLists
+
+    masks = SamplingMaskLists(np.array([7, 3, 5, 8, 9, 1], np.int32), np.array([0, 2, 5, 6]), starts)
+    kept, seen = {"wants": 1, "does not": 1, "reads": 0}, []
+
+    def update(scheduled: object, result: SimpleNamespace) -> dict[int, SimpleNamespace]:
+        seen.append(result.sampling_masks)
+        outputs = [SimpleNamespace(request_id=name, new_token_ids=[7] * number) for name, number in kept.items()]
+        return {0: SimpleNamespace(outputs=outputs)}
+
+    scheduler = SimpleNamespace(update_from_output=update)
+    collected = module("log_probs").ReportedLogProbs(scheduler, has_masks=True)
+    for name in kept:
+        collected.begin(name, wants_candidates=name != "does not")
+    values = np.zeros((3, 1), np.float32)
+    for _ in range(2):
+        result = SimpleNamespace(
+            logprobs=SimpleNamespace(logprobs=values, cu_num_generated_tokens=None),
+            sampling_masks=masks,
+            req_id_to_index={"does not": 0, "wants": 1, "reads": 2},
+        )
+        scheduler.update_from_output(None, result)
+    assert seen == [None, None], "vLLM would cut them for each request"
+    assert [ids.tolist() for ids in collected.taken_candidates("wants", 2)] == [[5, 8, 9]] * 2
+    assert collected.taken_candidates("does not", 2) == [] == collected.taken_candidates("reads", 0)
+    assert masks.slice_request(1, 1).to_nested_list() == [[5, 8, 9]], "as vLLM cuts them"
+
+
+def test_an_engine_on_a_gpu_is_asked_for_the_sampling_mask_only_if_it_is_kept() -> None:
+    def arguments(device: str, *, is_kept: bool) -> dict[str, Any]:
+        found: dict[str, Any] = module("engine").engine_arguments(
+            model_path="",
+            model=ModelConfig(),
+            rollout=RolloutConfig(top_k=20, keep_sampling_mask=is_kept),
+            max_model_len=64,
+            device=device,
+            seed=0,
+        )
+        return found
+
+    assert arguments("cuda", is_kept=True) == {**arguments("cuda", is_kept=False), "return_sampling_mask": True}
+    assert arguments("cpu", is_kept=True) == arguments("cpu", is_kept=False)
+
+
 def test_a_models_class_is_checked_without_another_process(internals: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.model_executor.models import ModelRegistry, registry
 

@@ -16,11 +16,12 @@ from tests.tools.house import modules, own_imports
 from verl_like.backends.base import EngineUsage, Finished, Request, Sampling, StaleWeightsError, VersionSpan
 from verl_like.config.schema import Config
 from verl_like.environments.turns import RowTurns
-from verl_like.protocol import DataProto, Ragged
+from verl_like.protocol import DataProto, Ragged, check_columns
 from verl_like.workers import group_blocks
 from verl_like.workers.episodes import EpisodeFactory, FinishedSample, Response, RunningEpisodes, SingleTurn
 from verl_like.workers.generator import GeneratorRole
-from verl_like.workers.group_blocks import ROLLOUT_COLUMNS, TURN_COLUMNS
+from verl_like.workers.group_blocks import CANDIDATE_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
+from verl_like.workers.groups import columns_of
 
 STEP_S, PROMPTS = 0.02, 8
 
@@ -223,6 +224,35 @@ def test_rows_of_an_episode_are_adjacent_with_their_turns_in_columns_and_counts_
 def test_without_turns_there_are_neither_their_columns_nor_their_facts() -> None:
     facts, block = stream(OneAfterTheOther(), block_kib=256)
     assert set(block.columns) == ROLLOUT_COLUMNS and not {"episode_row", "sampled_tokens"} & set(facts)
+
+
+class WithCandidates(OneAfterTheOther):
+    """Response i has i + 1 candidates."""
+
+    num_finished, lacks_some = 0, False
+
+    def step(self) -> list[Finished]:
+        (finished,) = super().step()
+        self.num_finished += 1
+        candidates = [] if self.lacks_some and self.num_finished % 2 else [np.arange(self.num_finished, dtype=np.int32)]
+        return [replace(finished, candidates=candidates)]
+
+
+def test_candidates_are_columns_of_a_block_and_a_fact() -> None:
+    facts, block = stream(WithCandidates(), block_kib=256)
+    sizes = list(range(1, PROMPTS + 1))
+    assert set(block.columns) == ROLLOUT_COLUMNS | CANDIDATE_COLUMNS
+    assert block.ragged("num_candidates").values.tolist() == sizes == facts["candidates"].tolist()
+    assert [row.tolist() for row in block.ragged("candidate_ids")] == [list(range(size)) for size in sizes]
+    assert set(columns_of(SimpleNamespace(columns=frozenset()), facts)) == set(block.columns)  # type: ignore[arg-type]
+    check_columns(block.only([*CANDIDATE_COLUMNS]))
+
+
+def test_an_engine_that_reports_candidates_of_some_tokens_only_is_refused() -> None:
+    engine = WithCandidates()
+    engine.lacks_some = True
+    with pytest.raises(AssertionError, match="the engine returned 0 sets of candidates for 1 tokens"):
+        stream(engine, block_kib=256)
 
 
 def test_what_is_unfinished_at_an_interrupt_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:

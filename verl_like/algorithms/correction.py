@@ -19,10 +19,9 @@ bad batch the largest weight.
 
 **top-p and top-k.** The engine's log-probs are renormalised over the candidates S that it keeps, the trainer's are over
 the whole vocabulary. Their ratio is Z times the correct one, Z being the trainer's mass on S: with equal models the
-weight is Z instead of 1 (Z >= top_p; no such bound for top_k), and Z^T over a sequence. Division by Z, token by token,
-would make the weights exact for the policy restricted to S. But that requires S itself, which the engine does not
-report, and the learning policy would have to be restricted to it as well (keep sampling mask, 2512.02556). So
-:mod:`verl_like.checks.algorithm` refuses this combination.
+weight is Z instead of 1 (Z >= top_p; no such bound for top_k), and Z^T over a sequence. So
+:mod:`verl_like.checks.algorithm` refuses this combination, unless the trainer's log-probs are over S as well (keep
+sampling mask, 2512.02556; :mod:`verl_like.ops.candidates`).
 """
 
 from __future__ import annotations

@@ -96,6 +96,7 @@ def step_columns(config: Config) -> list[str]:
         "response_ids",
         "response_mask",
         "rollout_log_probs",
+        *["num_candidates"] * config.rollout.keep_sampling_mask,
         *["advantages"] * wanted.advantages_of_tokens,
         *["old_log_probs"] * wanted.old_log_probs,
         *["sum_pi_squared"] * wanted.sum_pi_squared,

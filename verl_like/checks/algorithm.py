@@ -117,17 +117,18 @@ def correction_is_valid(config: Config) -> Iterator[str]:
         "veto_threshold=0": correction.veto_threshold > 0,
     }
     remedy = ", ".join(f"{section}.{option}" for option, is_on in off.items() if is_on)
-    if remedy and _cuts_candidates(config):
+    if remedy and _differs_in_candidates(config):
         yield (
             f"rollout.top_p is {rollout.top_p:g} and rollout.top_k is {rollout.top_k}, but {section} needs 1 and -1: "
             "the engine's log-probs are over the kept candidates and the actor's over the whole vocabulary, so every "
-            "weight would shrink by the mass that was cut off. Set rollout.top_p=1 rollout.top_k=-1, or turn the "
-            f"correction off: {remedy}."
+            "weight would shrink by the mass that was cut off. Set rollout.keep_sampling_mask=true, or rollout.top_p=1 "
+            f"rollout.top_k=-1, or turn the correction off: {remedy}."
         )
 
 
-def _cuts_candidates(config: Config) -> bool:
-    return config.rollout.top_p < 1 or config.rollout.top_k > 0
+def _differs_in_candidates(config: Config) -> bool:
+    """Return whether the engine normalises log-probs over fewer tokens than the trainer."""
+    return config.rollout.cuts_candidates and not config.rollout.keep_sampling_mask
 
 
 def engine_log_probs_are_enough(config: Config) -> Iterator[str]:
@@ -271,10 +272,11 @@ def algorithm_warnings(config: Config) -> Iterator[str]:
             f"both actor.kl_loss_coef={config.actor.kl_loss_coef:g} and algorithm.kl_coef={config.algorithm.kl_coef:g} "
             "are above 0: the KL to the reference is penalised twice."
         )
-    if _cuts_candidates(config):
+    if _differs_in_candidates(config):
         yield (
             f"rollout.top_p={config.rollout.top_p:g}, rollout.top_k={config.rollout.top_k}: the engine's log-probs are "
-            "over the kept candidates and the actor's over all, so rollout/log_prob_diff_mean will not be near zero."
+            "over the kept candidates and the actor's over all, so rollout/log_prob_diff_mean will not be near zero. "
+            "Set rollout.keep_sampling_mask=true for log-probs over the same candidates."
         )
 
 

@@ -14,7 +14,7 @@ UNBIASED = ("k1", "k3")  # estimators whose mean over samples of the policy is t
 
 def engine_log_probs_are_over_the_vocabulary(config: Config) -> Iterator[str]:
     rollout = config.rollout
-    if rollout.top_p >= 1 and rollout.top_k <= 0:
+    if not rollout.cuts_candidates or rollout.keep_sampling_mask:
         return
     for name, is_on in (
         ("off_policy_mask_threshold", config.actor.off_policy_mask_threshold > 0),
@@ -24,7 +24,7 @@ def engine_log_probs_are_over_the_vocabulary(config: Config) -> Iterator[str]:
             yield (
                 f"rollout.top_p is {rollout.top_p:g} and rollout.top_k is {rollout.top_k}, but actor.{name} compares "
                 "the policy's log-probs with the engine's, which are then over the kept candidates only. Set "
-                f"rollout.top_p=1 rollout.top_k=-1, or actor.{name}=0."
+                f"rollout.keep_sampling_mask=true, or rollout.top_p=1 rollout.top_k=-1, or actor.{name}=0."
             )
 
 

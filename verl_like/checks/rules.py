@@ -40,6 +40,7 @@ from verl_like.checks.loss import LOSS_RULES
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_exist
 from verl_like.checks.pools import pools_have_a_role, pools_problem
 from verl_like.checks.reward import REWARD_RULES, reward_files_exist
+from verl_like.checks.sampling_mask import SAMPLING_MASK_RULES, every_request_can_report_its_mask
 from verl_like.checks.schedule import SCHEDULE_RULES, schedule_warnings
 from verl_like.checks.validation import best_metric_is_measured, generation_has_a_validation, val_files_are_set
 from verl_like.config.options import wrong_values
@@ -135,7 +136,8 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
             found += rule(config, Gpus(0))
         found += threads_problem(config, workers=per_node, cores=cores)
     else:
-        found += threads_are_for_workers_on_cpu(config, Gpus(per_node))
+        for rule in (threads_are_for_workers_on_cpu, every_request_can_report_its_mask):
+            found += rule(config, Gpus(per_node))
     refuse(found)
 
 
@@ -236,6 +238,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     *CLUSTER_RULES,
     *KERNEL_RULES,
     *LORA_RULES,
+    *SAMPLING_MASK_RULES,
     loggers_exist,
     run_folder_can_be_written,
     remote_dir_can_be_opened,

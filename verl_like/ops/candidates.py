@@ -53,9 +53,7 @@ class Candidates:
         return logits.masked_fill_(is_outside[:, :width], OUTSIDE)
 
 
-def candidates_of(
-    ids: Ragged, counts: Ragged, responses: Ragged, *, size: int, device: torch.device
-) -> Candidates:
+def candidates_of(ids: Ragged, counts: Ragged, responses: Ragged, *, size: int, device: torch.device) -> Candidates:
     """Return the candidates of the response tokens of some rows.
 
     Args:
@@ -67,7 +65,7 @@ def candidates_of(
     sizes: NDArray[np.int64] = counts.values.astype(np.int64)
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     assert np.array_equal(counts.lengths, responses.lengths), "num_candidates needs one entry per response token"
-    assert np.array_equal(bounds[counts.offsets], ids.offsets), "candidate_ids and num_candidates differ in the number of candidates"
+    assert np.array_equal(bounds[counts.offsets], ids.offsets), "candidate_ids and num_candidates differ"
     targets = np.repeat(np.arange(len(sizes)), sizes)
     is_chosen = ids.values == responses.values[targets]
     missing = np.flatnonzero((np.bincount(targets[is_chosen], minlength=len(sizes)) == 0) & (sizes > 0))

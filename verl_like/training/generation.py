@@ -22,6 +22,7 @@ def train_sampling(config: Config) -> Sampling:
         top_p=rollout.top_p,
         top_k=rollout.top_k,
         ignore_eos=rollout.ignore_eos,
+        returns_candidates=rollout.keep_sampling_mask,
     )
 
 

@@ -81,6 +81,9 @@ class StepMetrics:
                 **environment_metrics(batch.facts),
             }
         )
+        if "candidates" in batch.facts:
+            mean = batch.facts["candidates"].sum() / max(sampled.sum(), 1)
+            self.add({"rollout/candidates_mean": float(mean)})
 
     def add_staleness(self, batch: RemoteBatch, *, version: int) -> None:
         """Add how many updates the responses are older than ``version``, the policy that learns from them."""

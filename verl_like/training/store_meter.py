@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from verl_like.context import current
 from verl_like.controller.ray_calls import local_bytes, num_references
 from verl_like.controller.remote_batch import RemoteBatch
@@ -50,6 +52,8 @@ class StoreMeter:
         prompt_tokens = int(batch.facts["prompt_tokens"].sum())
         of_response = [name for name in columns if name != "prompt_ids"]
         expected = tokens * bytes_per_token(of_response) + prompt_tokens * bytes_per_token(["prompt_ids"])
+        if "candidates" in batch.facts:
+            expected += int(batch.facts["candidates"].sum()) * np.dtype(np.int32).itemsize
         if self._before is None:
             return
         capacity = self._before.capacity

@@ -21,7 +21,7 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.ledger import stage
 from verl_like.workers.messages import SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.response_log_probs import response_log_probs
-from verl_like.workers.setup import SEQUENCE, WorkerSetup
+from verl_like.workers.setup import SEQUENCE, WorkerSetup, sampled_sequence
 from verl_like.workers.updates import shares, summary
 from verl_like.workers.weight_source import WeightSource
 
@@ -84,7 +84,8 @@ class ActorRole:
         """Return ``old_log_probs`` (and ``sum_pi_squared`` and ``entropy`` if requested), and metrics of their gap to
         the rollout's log-probs.
         """
-        table = rows.fetch([*SEQUENCE, "rollout_log_probs"], timeout_s=self._timeout_s)
+        columns = [*sampled_sequence(self._setup.config), "rollout_log_probs"]
+        table = rows.fetch(columns, timeout_s=self._timeout_s)
         self.engine.onload()
         temperature = self._setup.config.rollout.temperature
         out = self.engine.forward_log_probs(
@@ -97,13 +98,13 @@ class ActorRole:
         report = gap.report()
         if self._correction.batch_normalize:
             report |= self._weight_sums(table, out["log_probs"])
-        columns = {
+        found = {
             "old_log_probs": out["log_probs"],
             **({"sum_pi_squared": out["sum_pi_squared"]} if sum_pi_squared else {}),
             **({"entropy": out["entropy"]} if entropy else {}),
         }
         offsets = table.ragged("response_ids").offsets
-        return report, DataProto({name: Ragged(values, offsets) for name, values in columns.items()})
+        return report, DataProto({name: Ragged(values, offsets) for name, values in found.items()})
 
     def _weight_sums(self, table: DataProto, log_probs: NDArray[np.float32]) -> dict[str, float]:
         """Return this rank's share of the batch's mean importance weight."""
@@ -117,7 +118,8 @@ class ActorRole:
     def update(self, rows: RemoteRows, share: UpdateShare, terms: UpdateTerms) -> tuple[dict[str, float], None]:
         """Make ``actor.epochs`` passes over this rank's mini-batches; the weight version increases by one."""
         config, learner = self._setup.config.actor, self._learning()
-        fetched = rows.fetch([*SEQUENCE, *terms.columns], timeout_s=self._timeout_s)
+        columns = [*sampled_sequence(self._setup.config), *terms.columns]
+        fetched = rows.fetch(columns, timeout_s=self._timeout_s)
         table = DataProto({**fetched.columns, **share.columns(fetched.ragged("response_mask"))})
         gap = None if "old_log_probs" in terms.columns else LogProbGap()
         loss = ActorLoss(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verl_like.backends.base import Finished, Request, RolloutEngine
 from verl_like.environments.turns import RowTurns
@@ -29,6 +30,7 @@ class Response:
         environment: public attributes of the environment's object when the episode ended.
         traceback: of the environment's code, if it failed.
         turns: the turns that the row is learned from; every row of an episode with an environment has them.
+        candidates: one array of token ids per token, if they were requested (:class:`Finished`).
     """
 
     token_ids: list[int]
@@ -41,6 +43,7 @@ class Response:
     environment: Mapping[str, Any] = field(default_factory=dict)
     traceback: str = ""
     turns: RowTurns | None = None
+    candidates: Sequence[NDArray[np.int32]] = ()
 
 
 class Episode(Protocol):
@@ -73,6 +76,7 @@ class SingleTurn:
             log_probs=finished.log_probs,
             is_sampled=np.ones(len(finished.response_ids), bool),
             finish_reason=finished.finish_reason,
+            candidates=finished.candidates,
         )
 
 

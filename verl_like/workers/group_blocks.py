@@ -11,7 +11,7 @@ import numpy as np
 
 from verl_like.controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.controller.remote_batch import Facts
-from verl_like.protocol import EPISODE_ROW, Column, DataProto, Ragged
+from verl_like.protocol import CANDIDATES, EPISODE_ROW, Column, DataProto, Ragged
 from verl_like.workers.episodes import FinishedSample, Response
 
 PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
@@ -19,6 +19,7 @@ ROLLOUT_COLUMNS = frozenset(
     {"prompt_ids", "response_ids", "response_mask", "rollout_log_probs", "reward_inputs", "prompt_text"}
 )
 TURN_COLUMNS = frozenset({EPISODE_ROW, "turn_index", "turn_tokens", "turn_rewards", "state_keys"})  # of episodes
+CANDIDATE_COLUMNS = frozenset(CANDIDATES)  # of responses whose engine reports candidates
 OPTIONAL_COLUMNS = frozenset({"features"})  # of prompts; a block has those of its prompts
 
 MAX_WAIT_S = 0.5  # of a small block; otherwise scores of few, long responses would arrive only after the last of them
@@ -34,9 +35,12 @@ class _Group:
         return [self.samples[number] for number in sorted(self.samples)]
 
     def num_bytes(self, prompt_tokens: int) -> int:
-        """Return the bytes of the token columns: ids, mask and log-probs of responses, and the ids of the prompt."""
+        """Return the bytes of the token columns: ids, mask, log-probs and candidates of responses, and the ids of the
+        prompt.
+        """
         responses = [response for each in self.samples.values() for response in each.responses]
-        return sum(9 * len(response.token_ids) + 4 * prompt_tokens for response in responses)
+        candidates = sum(4 * (1 + len(ids)) for response in responses for ids in response.candidates)
+        return candidates + sum(9 * len(response.token_ids) + 4 * prompt_tokens for response in responses)
 
 
 @dataclass(kw_only=True)
@@ -109,7 +113,7 @@ class GroupBlocks:
         found = [response for sample in samples for response in sample.responses]
         source = self._prompts.select_idxs([sample.row - self._first_row for sample in of_row])
         responses = Ragged.from_rows([response.token_ids for response in found], "int32")
-        prompt_ids = source.ragged("prompt_ids")
+        prompt_ids, candidates = source.ragged("prompt_ids"), _candidate_columns(found)
         if any(response.prompt_ids is not None for response in found):
             own = [response.prompt_ids for response in found]
             prompt_ids = Ragged.from_rows([prompt_ids[i] if ids is None else ids for i, ids in enumerate(own)], "int32")
@@ -126,6 +130,7 @@ class GroupBlocks:
             "writer": np.full(len(of_row), self._writer),
             **{name: np.array([sample.facts[name] for sample in of_row]) for name in of_row[0].facts},
             **_episode_counts(samples),
+            **({"candidates": candidates["candidate_ids"].lengths} if candidates else {}),
         }
         yield DataProto(
             {
@@ -137,8 +142,25 @@ class GroupBlocks:
                 "prompt_text": source["prompt_text"],
                 **{name: source[name] for name in sorted(OPTIONAL_COLUMNS & source.columns.keys())},
                 **_turn_columns(samples),
+                **candidates,
             }
         )
+
+
+def _candidate_columns(found: Sequence[Response]) -> dict[str, Ragged]:
+    """Return the columns ``CANDIDATES`` of these responses; none if no candidates were requested."""
+    if not any(len(response.candidates) for response in found):
+        return {}
+    for response in found:
+        assert len(response.candidates) == len(response.token_ids), (
+            f"the engine returned {len(response.candidates)} sets of candidates for {len(response.token_ids)} tokens"
+        )
+    sets = [[np.asarray(ids, np.int32) for ids in response.candidates] for response in found]
+    none = np.empty(0, np.int32)
+    return {
+        "candidate_ids": Ragged.from_rows([np.concatenate([none, *of_row]) for of_row in sets], "int32"),
+        "num_candidates": Ragged.from_rows([[len(ids) for ids in of_row] for of_row in sets], "int32"),
+    }
 
 
 def _log_prob_sum(response: Response) -> float:

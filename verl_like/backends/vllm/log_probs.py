@@ -7,6 +7,7 @@ taken out of the result before it is cut. Checked against vllm 0.32, scheduler.p
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,15 +47,20 @@ class ReportedLogProbs(TokenLogProbs):
 
     Args:
         scheduler: of the engine core.
+        has_masks: whether the engine reports the tokens that top-k and top-p kept (``return_sampling_mask``).
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, *, has_masks: bool = False) -> None:
         super().__init__()
+        self._has_masks = has_masks
         self._update = scheduler.update_from_output
         scheduler.update_from_output = self._update_from_output
 
     def _update_from_output(self, scheduled: Any, result: Any) -> Any:
         reported, result.logprobs = result.logprobs, None
+        masks = None
+        if self._has_masks:
+            masks, result.sampling_masks = result.sampling_masks, None
         outputs = self._update(scheduled, result)
         if reported is not None:
             log_probs, starts = reported.logprobs[:, 0].tolist(), reported.cu_num_generated_tokens
@@ -66,4 +72,13 @@ class ReportedLogProbs(TokenLogProbs):
                     row = result.req_id_to_index[output.request_id]
                     start = row if starts is None else starts[row]
                     collected.extend(log_probs[start : start + len(output.new_token_ids)])
+                    if masks is not None and output.request_id in self._candidates:
+                        self._candidates[output.request_id] += _sets(masks, row, len(output.new_token_ids))
         return outputs
+
+
+def _sets(masks: Any, row: int, num_tokens: int) -> list[NDArray[np.int32]]:
+    """Return the kept ids at each of a request's new positions, from vLLM's ``SamplingMaskLists`` of a step."""
+    first = row if masks.cu_num_generated_tokens is None else masks.cu_num_generated_tokens[row]
+    bounds = masks.offsets[first : first + num_tokens + 1].tolist()
+    return [masks.token_ids[start:stop] for start, stop in pairwise(bounds)]

@@ -38,6 +38,11 @@ class RolloutConfig(Section):
         check=lambda v: v == -1 or v > 0,
         expected="-1 or a positive number",
     )
+    keep_sampling_mask: bool = option(
+        False,
+        "With top_p or top_k, compute the trainer's log-probs and entropy over the tokens that the engine kept at each "
+        "position (DeepSeek-V3.2).",
+    )
     ignore_eos: bool = option(False, "Ignore end tokens and generate to max_response_length (benchmarks).")
     tensor_parallel_size: int = positive(1, "Ranks that share one engine.", unit="ranks")
     dtype: str = option(
@@ -96,6 +101,11 @@ class RolloutConfig(Section):
     )
     engine_kwargs: dict[str, Any] = option({}, "Extra arguments of the engine's constructor.")
     val: ValSamplingConfig = option(ValSamplingConfig, "Sampling of validation.")
+
+    @property
+    def cuts_candidates(self) -> bool:
+        """Whether top-p or top-k limit the tokens among which training samples are drawn."""
+        return self.top_p < 1 or self.top_k > 0
 
     @property
     def num_seqs(self) -> int:

@@ -67,6 +67,12 @@ ROLLOUT: tuple[Metric, ...] = (
     Metric(
         "rollout/log_prob_diff_max", "nats", "Largest such difference; it jumps if the weights differ.", "old_log_probs"
     ),
+    Metric(
+        "rollout/candidates_mean",
+        "tokens",
+        "Mean number of tokens that top-k and top-p kept at a position; with rollout.keep_sampling_mask.",
+        "rollout",
+    ),
     Metric("rollout/num_batches", "batches", "Batches of prompts drawn; only with algorithm.filter_groups.", "rollout"),
     Metric(
         "rollout/signal_frac",
