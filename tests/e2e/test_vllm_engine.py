@@ -128,6 +128,22 @@ def test_log_probs_equal_transformers_after_each_sync(engines, folders, name):
                 torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["tied", pytest.param("tensor parallel", marks=pytest.mark.slow)])
+def test_candidates_are_the_tokens_over_which_log_probs_are_normalised(engines, folders, name):
+    model = synced(engines[name], folders["tied" if name == "tied" else "untied"], seed=14)
+    for cut in ({"top_k": 10}, {"top_p": 0.8}, {"top_p": 0.8, "top_k": 10}):
+        sampling = Sampling(max_tokens=20, temperature=0.7, **cut)
+        plain, reports = requests(6, sampling=sampling), requests(6, sampling=replace(sampling, returns_candidates=True))
+        asked = [request for both in zip(reports[:3], plain[3:], strict=True) for request in both]
+        found = by_id(engines[name].call("generate", asked))
+        for request in reports[:3]:
+            done = found[request.request_id]
+            expected = hf_log_probs(model, request, done.response_ids, candidates=done.candidates)
+            torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
+            torch.testing.assert_close(expected, hf_log_probs(model, request, done.response_ids), atol=1e-4, rtol=0)
+        assert all(len(found[request.request_id].candidates) == 0 for request in plain[3:])
+
+
 @pytest.mark.parametrize("name", ["tied", "untied", pytest.param("tensor parallel", marks=pytest.mark.slow)])
 def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, name):
     weights = weights_of(AutoModelForCausalLM.from_pretrained(folders["tied" if name == "tied" else "untied"]), seed=13)

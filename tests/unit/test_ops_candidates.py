@@ -58,9 +58,13 @@ def brute_force(hidden: Tensor, layer: OutputLayer, targets: Tensor, found: list
 @pytest.mark.parametrize("budget_mib", [1, 512])
 @pytest.mark.parametrize("softcap", [0.0, 3.0])
 @pytest.mark.parametrize("takes_scratch", [True, False])
-def test_statistics_over_candidates_equal_float64(budget_mib: int, softcap: float, takes_scratch: bool) -> None:
+@pytest.mark.parametrize("all_limited", [True, False])  # then only candidates have logits
+def test_statistics_over_candidates_equal_float64(
+    budget_mib: int, softcap: float, takes_scratch: bool, all_limited: bool
+) -> None:
     hidden, weight, bias, targets = inputs()
-    found, layer = sets(targets), OutputLayer(weight=weight, bias=bias, softcap=softcap)
+    found = [ids or [token] * all_limited for ids, token in zip(sets(targets), targets.tolist(), strict=True)]
+    layer = OutputLayer(weight=weight, bias=bias, softcap=softcap)
     function = TokenStatsFunction(budget_mib=budget_mib)
     function.tile_functions = TileFunctions(take_scratch=takes_scratch)  # compiled functions take none
     candidates = of_sets(found, targets)
@@ -99,7 +103,7 @@ def test_the_whole_vocabulary_as_candidates_changes_no_bit() -> None:
         assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
 
 
-def test_a_rank_takes_the_candidates_of_its_own_targets() -> None:
+def test_a_rank_takes_the_candidates_of_the_targets_that_it_has() -> None:
     hidden, weight, _, targets = inputs()
     found, layer = sets(targets), OutputLayer(weight=weight)
     positions = torch.tensor([5, 9, 10, 3, 63])
@@ -110,14 +114,15 @@ def test_a_rank_takes_the_candidates_of_its_own_targets() -> None:
     torch.testing.assert_close(own.log_probs.double(), whole, atol=2e-5, rtol=1e-5)
 
 
-def test_targets_that_fill_up_a_pass_have_finite_values() -> None:
+def test_targets_that_fill_up_a_pass_have_one_candidate() -> None:
     hidden, weight, _, targets = inputs()
+    targets[50:] = 0
     found = of_sets(sets(targets[:50]), targets[:50], size=TOKENS)
     stats = TokenStatsFunction(budget_mib=1)(
         hidden, OutputLayer(weight=weight), targets, temperature=1.0, entropy=True, candidates=found
     )
     assert all(values.isfinite().all() for values in stats if values is not None)
-    assert not found.is_limited[50:].any()
+    assert not stats.log_probs[50:].any()
 
 
 @pytest.mark.parametrize(

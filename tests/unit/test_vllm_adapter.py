@@ -254,6 +254,16 @@ def test_candidates_are_the_sets_of_the_tokens_that_a_step_kept(starts: list[int
     assert masks.slice_request(1, 1).to_nested_list() == [[5, 8, 9]], "as vLLM cuts them"
 
 
+def test_a_sampling_mask_that_vllm_cannot_report_on_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = module("engine")
+    kept = RolloutConfig(top_k=20, keep_sampling_mask=True)
+    monkeypatch.setattr(engine.CountedSampling, "is_available", lambda: False)
+    for rollout, device in ((kept, "cuda"), (RolloutConfig(top_k=20), "cpu")):
+        engine._check_sampling_mask(rollout, device)
+    with pytest.raises(ValueError, match=r"lacks the kernel fused_gumbel_argmax.*Install .*or set rollout.backend=hf"):
+        engine._check_sampling_mask(kept, "cpu")
+
+
 def test_an_engine_on_a_gpu_is_asked_for_the_sampling_mask_only_if_it_is_kept() -> None:
     def arguments(device: str, *, is_kept: bool) -> dict[str, Any]:
         found: dict[str, Any] = module("engine").engine_arguments(

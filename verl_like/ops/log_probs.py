@@ -6,14 +6,15 @@ Backward recomputes the others, and computes each tile's gradient of the weights
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from verl_like.ops.candidates import Candidates
-from verl_like.ops.tiles import LOWEST, LayerGradient, OutputLayer, Sums, TileFunctions, Tiles
+from verl_like.ops.tiles import LOWEST, LayerGradient, OutputLayer, Sums, TileFunctions, Tiles, is_on_cpu
 
 
 class TokenStats(NamedTuple):
@@ -60,6 +61,8 @@ class TokenStatsFunction:
             temperature: logits are divided by it.
             candidates: the tokens over which each target's distribution is normalised; None for the whole vocabulary.
         """
+        if candidates is not None and is_on_cpu(hidden):
+            layer, targets, candidates = _without_others(layer, targets, candidates)
         arguments = _Arguments(
             functions=self.tile_functions,
             budget=self._budget,
@@ -72,6 +75,25 @@ class TokenStatsFunction:
             candidates=candidates,
         )
         return TokenStats(*_TokenStats.apply(hidden, layer.weight, layer.bias, targets, arguments))  # type: ignore[no-untyped-call]
+
+
+def _without_others(
+    layer: OutputLayer, targets: Tensor, candidates: Candidates
+) -> tuple[OutputLayer, Tensor, Candidates]:
+    """Leave out the tokens of the vocabulary that are candidates of no target.
+
+    On CPU the exponential of their logits, which underflows, takes 14 ns instead of 0.3 (torch 2.13 with MKL).
+    """
+    tokens, numbers = np.unique(candidates.sorted_ids, return_inverse=True)
+    if not len(tokens) or not candidates.is_limited.all():
+        return layer, targets, candidates
+    index = torch.from_numpy(tokens)
+    bias = None if layer.bias is None else layer.bias.index_select(0, index)
+    return (
+        replace(layer, weight=layer.weight.index_select(0, index), bias=bias),
+        torch.searchsorted(index, targets),
+        replace(candidates, sorted_ids=numbers, ids=torch.from_numpy(numbers)),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

