@@ -133,15 +133,20 @@ def test_candidates_are_the_tokens_over_which_log_probs_are_normalised(engines, 
     model = synced(engines[name], folders["tied" if name == "tied" else "untied"], seed=14)
     for cut in ({"top_k": 10}, {"top_p": 0.8}, {"top_p": 0.8, "top_k": 10}):
         sampling = Sampling(max_tokens=20, temperature=0.7, **cut)
-        plain, reports = requests(6, sampling=sampling), requests(6, sampling=replace(sampling, returns_candidates=True))
-        asked = [request for both in zip(reports[:3], plain[3:], strict=True) for request in both]
-        found = by_id(engines[name].call("generate", asked))
-        for request in reports[:3]:
+        reporting = requests(3, sampling=replace(sampling, returns_candidates=True))
+        plain = requests(6, sampling=sampling)[3:]
+        found = by_id(engines[name].call("generate", [reporting[0], plain[0], *reporting[1:], *plain[1:]]))
+        for request in reporting:
             done = found[request.request_id]
             expected = hf_log_probs(model, request, done.response_ids, candidates=done.candidates)
             torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
             torch.testing.assert_close(expected, hf_log_probs(model, request, done.response_ids), atol=1e-4, rtol=0)
-        assert all(len(found[request.request_id].candidates) == 0 for request in plain[3:])
+        assert all(len(found[request.request_id].candidates) == 0 for request in plain)
+    engines[name].call("submit", reporting)
+    for _ in range(3):
+        engines[name].call("step")
+    for done in engines[name].call("abort", [request.request_id for request in reporting]):
+        assert len(done.candidates) == len(done.response_ids) > 0
 
 
 @pytest.mark.parametrize("name", ["tied", "untied", pytest.param("tensor parallel", marks=pytest.mark.slow)])

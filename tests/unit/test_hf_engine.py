@@ -105,6 +105,9 @@ def test_candidates_are_the_tokens_over_which_log_probs_are_normalised(folder):
         torch.testing.assert_close(torch.tensor(done.log_probs), over_kept, atol=1e-4, rtol=0)
         assert all(0 < len(ids) <= 20 for ids in done.candidates)
     assert len({len(ids) for done in found.values() for ids in done.candidates}) > 1, "top-p cuts some sets further"
+    engine.submit(requests(2, sampling=replace(sampling, ignore_eos=True)))
+    engine.step()
+    assert [len(done.candidates) for done in engine.abort([request.request_id for request in asked])] == [1, 1]
     plain = generated(engine, requests(5, sampling=replace(sampling, returns_candidates=False)))
     assert all(len(done.candidates) == 0 for done in plain.values())
 
