@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from tests._tiny_model import requests
 from tests.unit._fsdp_ranks import (
     PolicyLoss,
     build_engine,
@@ -22,6 +23,9 @@ from tests.unit._fsdp_ranks import (
     write_models,
 )
 from tests.unit._rank_processes import join_ranks, leave_ranks
+from verl_like.backends.base import Sampling
+from verl_like.backends.rollout import rollout_engine
+from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.protocol import CANDIDATES, DataProto, Ragged
 
 
@@ -102,3 +106,43 @@ def test_columns_of_empty_sets_change_no_bit_of_an_update(work: Path) -> None:
     assert metrics[0] == metrics[1]
     weights = [weights_of(learner.engine) for learner in learners]
     assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
+
+
+def test_the_trainer_has_the_log_probs_of_an_engine_that_cuts_candidates(work: Path) -> None:
+    """One response per request of the plain engine, with the same weights in float32."""
+    folder = work / "qwen2"
+    engine = rollout_engine(
+        "hf",
+        model_path=str(folder),
+        tokenizer_path="",
+        model=ModelConfig(path=str(folder)),
+        rollout=RolloutConfig(),
+        max_model_len=64,
+        device="cpu",
+        seed=1,
+        run_id="unit",
+    )
+    engine.begin_sync(0)
+    engine.load(AutoModelForCausalLM.from_pretrained(folder).state_dict().items())
+    engine.finish_sync()
+    sampling = Sampling(max_tokens=20, temperature=0.8, top_p=0.9, top_k=20, returns_candidates=True)
+    asked = requests(6, sampling=sampling)
+    engine.submit(asked)
+    done = {}
+    while engine.has_unfinished():
+        done |= {finished.request_id: finished for finished in engine.step()}
+    found = [done[request.request_id] for request in asked]
+    columns = {
+        "prompt_ids": Ragged.from_rows([request.prompt_ids for request in asked], "int32"),
+        "response_ids": Ragged.from_rows([of.response_ids for of in found], "int32"),
+    }
+    sets = {
+        "candidate_ids": Ragged.from_rows([np.concatenate(of.candidates) for of in found], "int32"),
+        "num_candidates": Ragged.from_rows([[len(ids) for ids in of.candidates] for of in found], "int32"),
+    }
+    engines = np.concatenate([of.log_probs for of in found])
+    trainer = build_engine(folder, is_frozen=True)
+    kept = trainer.forward_log_probs(DataProto({**columns, **sets}), temperature=0.8)["log_probs"]
+    whole = trainer.forward_log_probs(DataProto(columns), temperature=0.8)["log_probs"]
+    np.testing.assert_allclose(kept, engines, atol=1e-4)
+    assert np.abs(whole - engines).mean() > 0.05, "the mass that was cut"
