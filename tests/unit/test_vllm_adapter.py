@@ -254,6 +254,21 @@ def test_candidates_are_the_sets_of_the_tokens_that_a_step_kept(starts: list[int
     assert masks.slice_request(1, 1).to_nested_list() == [[5, 8, 9]], "as vLLM cuts them"
 
 
+def test_candidates_on_cpu_are_the_finite_logits_of_the_requests_that_want_them(sampling: Any) -> None:
+    collected = sampling.CountedSampling(SimpleNamespace(sampler=SimpleNamespace(topk_topp_sampler=SimpleNamespace())))
+    for name in ("first", "second", "waits"):
+        collected.begin(name, wants_candidates=True)
+    collected.begin("wants none")
+    no = -torch.inf
+    of_both = torch.tensor([[no, 1.0, 2.0], [3.0, no, no], [1.0, 1.0, no]])
+    collected._collect_candidates(["first", "wants none", "second"], of_both)
+    collected._collect_candidates(["first"], of_both[1:2])
+    collected._collect_candidates(["wants none"], of_both[1:2])
+    assert [ids.tolist() for ids in collected.taken_candidates("first", 2)] == [[1, 2], [0]]
+    assert [ids.tolist() for ids in collected.taken_candidates("second", 1)] == [[0, 1]]
+    assert collected.taken_candidates("waits", 0) == [] == collected.taken_candidates("wants none", 3)
+
+
 def test_a_sampling_mask_that_vllm_cannot_report_on_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = module("engine")
     kept = RolloutConfig(top_k=20, keep_sampling_mask=True)
