@@ -55,6 +55,13 @@ def test_vllm_reports_the_kept_tokens_too(arithmetic: Path, tmp_path: Path) -> N
     assert_corrected(run(arithmetic, tmp_path, *LEARNS, steps=2), steps=2)
 
 
+@pytest.mark.slow
+def test_a_schedule_that_generates_ahead_keeps_the_mask(arithmetic: Path, tmp_path: Path) -> None:
+    ahead = ("trainer.schedule=async", "trainer.max_staleness=0", "rollout=hf")
+    placed = ("cluster.placement={trainer: 1, rollout: 1}", "cluster.workers_per_node=0")
+    assert_corrected(run(arithmetic, tmp_path, *LEARNS, *ahead, *placed))
+
+
 def test_without_the_mask_log_probs_differ_by_the_mass_that_was_cut(arithmetic: Path, tmp_path: Path) -> None:
     found = run(arithmetic, tmp_path, "rollout=hf", "algorithm.rollout_correction.level=off", steps=1)
     assert found.metrics[1]["rollout/log_prob_diff_mean"] > 0.1

@@ -274,7 +274,11 @@ class ForwardEngine(Protocol):
 
 
 class PolicyEngine(ForwardEngine, Protocol):
-    """A causal language model."""
+    """A causal language model.
+
+    For rows with the columns ``CANDIDATES`` of :mod:`verl_like.protocol`, log-probs, entropy and ``sum_pi_squared`` are
+    over the candidates of each token, here and in updates.
+    """
 
     @property
     def num_gathers(self) -> int:
