@@ -7,11 +7,20 @@ import shutil
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests.e2e.conftest import arguments
 from verl_like.cli import main
 from verl_like.telemetry.trackers import read_metrics
 
+ENVIRONMENT = """
+class Once:
+    def reset(self, **row):
+        return None
+
+    def step(self, text):
+        return "", float("7" in text), True
+"""
 STEPS, NUM_VAL, N = 3, 20, 2
 SCORES = {f"val/{name}" for name in (f"mean@{N}", f"pass@{N}", f"maj@{N}", "num_failed", "unreadable")}
 
@@ -90,7 +99,7 @@ def test_weights_and_losses_are_those_of_a_run_without_an_engine(
     found, alone = (read_metrics(run / "metrics.jsonl") for run in (scored, plain))
     for name in ("sft/loss", "val/loss"):
         assert found[name] == alone[name]
-    assert not SCORES & set(alone) and not (plain / "samples").exists()
+    assert not SCORES & set(alone) and not list((plain / "samples").glob("*"))
     best = min(range(1, STEPS + 1), key=alone["val/loss"].__getitem__)
     assert (plain / "checkpoints/best").resolve().name == f"step_{best}"
 
@@ -113,3 +122,36 @@ def test_a_run_continues_with_the_same_scores(arithmetic: Path, tmp_path: Path, 
         assert found[name] == expected[name], name
     assert (run / "model/model.safetensors").read_bytes() == weights
     assert evaluated(arithmetic, run, STEPS, *options)[f"val/mean@{N}"] == found[f"val/mean@{N}"][STEPS]
+
+
+def test_an_environment_and_a_reward_model_score_on_separate_engines(
+    arithmetic: Path, tmp_path: Path, ray_cluster: None
+) -> None:
+    shutil.copytree(arithmetic / "model", tmp_path / "model")
+    (tmp_path / "model/chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    scorer = AutoModelForSequenceClassification.from_pretrained(arithmetic / "model", num_labels=1)
+    scorer.save_pretrained(tmp_path / "scorer")
+    AutoTokenizer.from_pretrained(arithmetic / "model").save_pretrained(tmp_path / "scorer")
+    (tmp_path / "once.py").write_text(ENVIRONMENT)
+    options = (
+        "sft.val_generate=true",
+        "data.apply_chat_template=true",
+        f"model.path={tmp_path}/model",
+        "reward.function=",
+        f"environment.path={tmp_path}/once.py:Once",
+        "environment.max_turns=1",
+        f"reward.model.path={tmp_path}/scorer",
+        "cluster.placement={trainer: 1, rollout: 1}",
+        "trainer.total_training_steps=1",
+        "trainer.num_samples_to_save=-1",
+    )
+    assert main(["sft", *words(arithmetic, tmp_path, *options)]) == 0
+    run = tmp_path / "default"
+    lines = [json.loads(line) for line in (run / "samples/val_step_1.jsonl").read_text().splitlines()]
+    assert len(lines) == NUM_VAL * N and {line["components"]["environment"] for line in lines} == {0.0, 1.0}
+    for line in lines:
+        of_episode = float("7" in line["response"])
+        assert line["score"] == pytest.approx(of_episode + line["components"]["model"])
+    found = read_metrics(run / "metrics.jsonl")[f"val/mean@{N}"]
+    assert found[1] == pytest.approx(sum(line["score"] for line in lines) / len(lines))
+    assert evaluated(arithmetic, run, 1, *options)[f"val/mean@{N}"] == found[1]

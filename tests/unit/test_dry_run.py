@@ -98,6 +98,17 @@ def test_validation_rows_that_cannot_be_generated_from_or_scored_are_refused(
 
 
 @pytest.mark.processes
+def test_pools_that_supervised_training_has_no_model_for_are_refused(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pools = ["cluster.placement={trainer: 1, critic: 1}", "cluster.workers_per_node=2", "algorithm=ppo"]
+    words += [*pools, "critic.mini_batch_size=4", "sft.val_generate=true", f"data.val_files=[{tmp_path}/rows.jsonl]"]
+    assert main(["sft", "--dry-run", *words]) == 2
+    message = capsys.readouterr().err
+    assert "cluster.placement has the pools critic, but supervised training has no such model. Leave only" in message
+
+
+@pytest.mark.processes
 def test_supervised_rows_that_cannot_be_used_are_refused_by_it(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
