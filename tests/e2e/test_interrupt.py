@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests._left_behind import leaked_shared_memory, still_running
+from tests._left_behind import leaked_shared_memory
 from tests.e2e._kept_workers import KeptWorkers
+from tests.e2e._started_command import StartedCommand, wait_for
 from tests.e2e._uninterrupted import differences
-from tests.e2e.conftest import ROOT, Run, base_overrides, train
+from tests.e2e.conftest import Run, base_overrides, train
 from verl_like.context import current
 from verl_like.controller.errors import Interrupt
 from verl_like.telemetry.ledger import Ledger
@@ -41,78 +38,6 @@ def digits(data_source, solution_str, ground_truth, extra_info):
     return solution_str.count("7") / max(len(solution_str), 1)
 """
 STEPS = 7
-
-
-def wait_for(what: str, is_true: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_true():
-        assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s} s"
-        time.sleep(0.1)
-
-
-class Training:
-    """A training run as a user starts it, with every process that belongs to it."""
-
-    def __init__(self, arguments: list[str], log: Path, moment: str = "") -> None:
-        self._log = log
-        command = ["tests.e2e._signalled", moment] if moment else ["verl_like"]
-        with log.open("wb") as out:
-            # In a separate session, so that a signal can go to its whole process group, as a terminal's Ctrl-C does.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *command, "train", *arguments],
-                cwd=ROOT,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self._members: list[psutil.Process] = []
-
-    @property
-    def output(self) -> str:
-        return self._log.read_text()
-
-    def wait_for(self, what: str, is_true: Callable[[], bool]) -> None:
-        def is_true_while_running() -> bool:
-            assert self._process.poll() is None, f"the run ended before {what}:\n{self.output}"
-            return is_true()
-
-        wait_for(what, is_true_while_running, 150)
-        self._members = psutil.Process(self._process.pid).children(recursive=True)
-
-    def interrupt(self) -> int:
-        """Ctrl-C in the terminal; returns the exit status."""
-        os.killpg(self._process.pid, signal.SIGINT)
-        return self._process.wait(timeout=45)
-
-    def ended(self, *, timeout_s: float) -> int:
-        """Wait until the process ends by itself, and return the exit status."""
-        return self._process.wait(timeout=timeout_s)
-
-    def killed(self, *, timeout_s: float) -> int:
-        """Wait until the process is killed at its chosen moment, and return the exit status."""
-        deadline = time.monotonic() + timeout_s
-        while self._process.poll() is None:
-            assert time.monotonic() < deadline, f"the run never came to the moment:\n{self.output}"
-            with suppress(psutil.NoSuchProcess):
-                self._members = psutil.Process(self._process.pid).children(recursive=True) or self._members
-            time.sleep(0.3)
-        return self._process.wait()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(timeout=10)
-
-    def survivors(self) -> list[str]:
-        """Command lines of members that still run."""
-        return still_running(self._members)
-
-    def end(self) -> None:
-        """Kill every process that is left, whatever the test's result."""
-        for process in [*self._members, psutil.Process()] if self._process.poll() is None else self._members:
-            if process.pid != os.getpid() and process.is_running():
-                process.kill()
-        if self._process.poll() is None:
-            self.kill()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +68,11 @@ class Scene:
     def checkpoints(self) -> list[str]:
         return sorted(path.name for path in (self.run / "checkpoints").glob("step_*"))
 
-    def start(self, log: str, moment: str = "") -> Training:
+    def start(self, log: str, moment: str = "") -> StartedCommand:
         chosen: dict[str, str] = {}
         for item in [*base_overrides(self.data, self.out), "data.val_files=[]", *self.overrides]:
             chosen[item.split("=", 1)[0]] = item
-        return Training(list(chosen.values()), self.out / log, moment)
+        return StartedCommand(["train", *chosen.values()], self.out / log, moment)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +122,7 @@ def interrupted(scene: Scene) -> Iterator[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def killed(scene: Scene, interrupted: dict[str, object]) -> Iterator[Training]:
+def killed(scene: Scene, interrupted: dict[str, object]) -> Iterator[StartedCommand]:
     """Continue the run on a machine without its files; kill it in its next update, and then after its next checkpoint
     is written and before it is published.
     """
@@ -239,7 +164,7 @@ def test_the_same_command_during_a_run_is_refused_at_once_and_disturbs_nothing(i
 
 
 @pytest.mark.slow
-def test_killing_the_driver_ends_its_workers_and_scorers_and_all_of_its_ray(killed: Training) -> None:
+def test_killing_the_driver_ends_its_workers_and_scorers_and_all_of_its_ray(killed: StartedCommand) -> None:
     wait_for("the end of every process", lambda: not killed.survivors(), 20)
     # In the stage of the next step that ran while the checkpoint was written.
     ended = r"has ended without a message, in stage '\w+'; its remaining processes are ended now"
@@ -248,7 +173,7 @@ def test_killing_the_driver_ends_its_workers_and_scorers_and_all_of_its_ray(kill
 
 @pytest.mark.slow
 def test_an_interrupted_and_killed_run_continues_to_the_numbers_of_an_undisturbed_one(
-    scene: Scene, killed: Training, tmp_path: Path, ray_cluster: KeptWorkers
+    scene: Scene, killed: StartedCommand, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
     ray_cluster.end()
     continued = train(scene.data, scene.out, *scene.overrides)
