@@ -44,7 +44,7 @@ EXAMPLES = {
         "--from verl algorithm.adv_estimator=grpo data.train_files=train.parquet ...",
     ),
     "sft": ("recipes/arithmetic/sft.yaml trainer.total_training_steps=100", "recipes/arithmetic/sft.yaml --dry-run"),
-    "dpo": ("recipes/preferences/dpo.yaml dpo.beta=0.05", "recipes/preferences/dpo.yaml 'dpo.losses={kto: 1}'"),
+    "dpo": ("recipes/preferences/dpo.yaml dpo.beta=0.05", "recipes/preferences/kto.yaml"),
     "rm": ("recipes/preferences/rm.yaml rm.center_rewards_coefficient=0.01",),
     "eval": ("recipes/arithmetic/grpo.yaml rollout.val.n=4",),
     "generate": ("recipes/arithmetic/grpo.yaml rollout.val.temperature=1",),

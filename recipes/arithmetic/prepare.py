@@ -4,12 +4,13 @@ The problems are all sums ``a+b=`` with 0 <= a, b < 50. Validation takes 250 of 
 mirror image are always in the same split, so swapping a training problem gives no validation answer. The supervised
 rows hold only training problems, and most of their answers are slightly wrong: the resulting policy gives the correct
 answer only sometimes, and reinforcement learning then improves it. Preferences are between the correct answer and one
-that is slightly wrong.
+that is slightly wrong. Labelled rows hold one answer each, and whether it is correct.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 Pair = tuple[int, int]
+Columns = dict[str, list[str] | list[bool]]
 
 LIMIT = 50  # addends are below this
 NUM_VALIDATION_PAIRS = 250
 SFT_PASSES = 32  # rows per training pair, answers drawn anew each time
 PREFERENCE_PASSES = 4
-WRONG_FRAC = 0.6  # of the supervised answers
+LABELLED_PASSES = 8  # as many answers as the preferences have
+WRONG_FRAC = 0.6  # of the supervised and of the labelled answers
 NEAR_MISSES = (-10, -2, -1, 1, 2, 10)  # errors of the wrong answers
 
 
@@ -52,15 +55,29 @@ def problem_rows(pairs: list[Pair]) -> dict[str, list[str]]:
 
 def sft_rows(pairs: list[Pair], seed: int) -> dict[str, list[str]]:
     """Return ``SFT_PASSES`` rows per pair, shuffled; ``WRONG_FRAC`` of the answers are wrong, and none is negative."""
-    rng = np.random.default_rng([seed, 1])
-    sums = np.repeat([a + b for a, b in pairs], SFT_PASSES)
+    prompts, answers, _ = _answers(pairs, SFT_PASSES, np.random.default_rng([seed, 1]))
+    return {"prompt": prompts, "answer": answers}
+
+
+def labelled_rows(pairs: list[Pair], seed: int) -> Columns:
+    """Return ``LABELLED_PASSES`` rows per pair, shuffled, as in :func:`sft_rows`, with the label of each answer: true
+    if it is correct.
+    """
+    prompts, answers, labels = _answers(pairs, LABELLED_PASSES, np.random.default_rng([seed, 3]))
+    return {"prompt": prompts, "completion": answers, "label": labels}
+
+
+def _answers(pairs: list[Pair], passes: int, rng: np.random.Generator) -> tuple[list[str], list[str], list[bool]]:
+    """Return shuffled prompts, answers, and whether each answer is correct."""
+    sums = np.repeat([a + b for a, b in pairs], passes)
     misses = rng.choice(NEAR_MISSES, size=len(sums))
     # A small sum minus an error would be negative: add the error instead, so that all problems are wrong equally often.
     misses = np.where(sums + misses < 0, -misses, misses)
-    answers = np.where(rng.random(len(sums)) < WRONG_FRAC, sums + misses, sums)
+    is_wrong = rng.random(len(sums)) < WRONG_FRAC
+    answers = np.where(is_wrong, sums + misses, sums)
     order = rng.permutation(len(sums))
-    prompts = np.repeat([f"{a}+{b}=" for a, b in pairs], SFT_PASSES)[order]
-    return {"prompt": prompts.tolist(), "answer": [str(answer) for answer in answers[order]]}
+    prompts = np.repeat([f"{a}+{b}=" for a, b in pairs], passes)[order]
+    return prompts.tolist(), [str(answer) for answer in answers[order]], (~is_wrong[order]).tolist()
 
 
 def preference_rows(pairs: list[Pair], seed: int) -> dict[str, list[str]]:
@@ -81,12 +98,14 @@ def preference_rows(pairs: list[Pair], seed: int) -> dict[str, list[str]]:
 def write_all(out: Path, seed: int) -> dict[str, int]:
     """Write the tables below ``out``, each to NAME.parquet; return the number of rows of each."""
     train, validation = split_pairs(seed)
-    tables = {
+    tables: dict[str, Mapping[str, Sequence[object]]] = {
         "train": problem_rows(train),
         "val": problem_rows(validation),
         "sft": sft_rows(train, seed),
         "pairs": preference_rows(train, seed),
         "val_pairs": preference_rows(validation, seed),
+        "labelled": labelled_rows(train, seed),
+        "val_labelled": labelled_rows(validation, seed),
     }
     out.mkdir(parents=True, exist_ok=True)
     for name, columns in tables.items():

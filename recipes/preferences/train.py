@@ -1,7 +1,7 @@
 """Run the recipe: ``python -m recipes.preferences.train [key=value ...]``.
 
-``dpo.yaml``, or ``rm.yaml`` with RECIPE=rm, starts from the warm start of the arithmetic recipe, which is made if it is
-missing.
+``dpo.yaml``, or the file that RECIPE names (``kto`` or ``rm``), starts from the warm start of the arithmetic recipe,
+which is made if it is missing.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from recipes.arithmetic.train import RECIPE
 from recipes.from_scratch import DATA_SEED
 from verl_like.cli import main
 
-FILES = {"dpo": "dpo.yaml", "rm": "rm.yaml"}
+COMMANDS = {"dpo.yaml": "dpo", "kto.yaml": "dpo", "rm.yaml": "rm"}
 
 
-def run(command: str, overrides: list[str]) -> int:
+def run(file: str, overrides: list[str]) -> int:
     """Make what is missing, train, and return an exit status."""
-    if not (RECIPE.out / "data/val_pairs.parquet").exists():
+    if not (RECIPE.out / "data/val_labelled.parquet").exists():
         write_all(RECIPE.out / "data", DATA_SEED)
-    return RECIPE.prepare() or main([command, f"recipes/preferences/{FILES[command]}", *overrides])
+    return RECIPE.prepare() or main([COMMANDS[file], f"recipes/preferences/{file}", *overrides])
 
 
 if __name__ == "__main__":
-    raise SystemExit(run(os.environ.get("RECIPE", "dpo"), sys.argv[1:]))
+    raise SystemExit(run(f"{os.environ.get('RECIPE', 'dpo')}.yaml", sys.argv[1:]))

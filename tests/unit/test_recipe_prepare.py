@@ -84,6 +84,18 @@ def test_supervised_rows_hold_training_problems_only_and_are_wrong_by_a_little(a
     assert min(int(answer) for answer in table["answer"]) >= 0
 
 
+def test_labelled_rows_hold_both_labels_and_each_says_whether_the_answer_is_correct(arithmetic_folder: Path) -> None:
+    for split, problems in (("labelled", "train"), ("val_labelled", "val")):
+        table = columns(arithmetic_folder / f"{split}.parquet")
+        assert set(table["prompt"]) == set(columns(arithmetic_folder / f"{problems}.parquet")["prompt"])
+        correct = [
+            int(answer) == sum(map(int, prompt[:-1].split("+")))
+            for prompt, answer in zip(table["prompt"], table["completion"], strict=True)
+        ]
+        assert table["label"] == correct
+        assert sum(correct) / len(correct) == pytest.approx(1 - arithmetic.WRONG_FRAC, abs=0.03)
+
+
 def test_the_arithmetic_model_is_small_reproducible_and_loads(tmp_path: Path) -> None:
     before = torch.random.get_rng_state()
     arithmetic_model.main(["--out", str(tmp_path / "a")])

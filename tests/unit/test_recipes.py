@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from array import array
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from verl_like.checks.rules import contradictions, problems
 from verl_like.config.compose import compose
 from verl_like.config.schema import Config
 from verl_like.data.files import read_rows
-from verl_like.data.pairs import pair_rows, scored_pair_rows
+from verl_like.data.pairs import scored_pair_rows
+from verl_like.data.preferences import preference_rows
 from verl_like.data.prompts import Prompt, PromptDataset
 from verl_like.data.templates import load_tokenizer
 from verl_like.plan.devices import GIB
@@ -34,7 +36,7 @@ from verl_like.training.sft_rows import sft_rows
 
 TABLE = table()
 MAX_LINES = 15  # of a script
-ROW_JOBS = frozenset(JOBS) - {TRAIN}
+JOB_OF = {"kto": "dpo", **{job: job for job in JOBS if job != TRAIN}}  # by the name of the file; others train
 SECTIONS = ("Run", "Hardware", "What to expect")
 OTHER_PYTHON = ("gem", "verifiers")  # recipes whose interpreter the user makes
 WORDS = ("rollout.n=3", "trainer.experiment_name=a name")  # one with a space, which must stay one word
@@ -145,7 +147,7 @@ def test_a_recipe_passes_the_checks_of_its_hardware_and_fits_as_the_table_says(
         return
     ranks = config.cluster.workers_per_node or gpus
     place = Location(device=device_named(device), ranks=nodes * ranks, ranks_per_node=ranks)
-    job = row.file.stem if row.file.stem in ROW_JOBS else TRAIN
+    job = JOB_OF.get(row.file.stem, TRAIN)
     config = planned_config(config, job)
     plan = plan_of(config, shapes_of(config, job=job), place, job=job)
     assert plan.fits
@@ -171,9 +173,9 @@ def on_this_machine(file: Path, data: Path, reader: Path, out: Path) -> Config:
             f"trainer.output_dir={out}",
             f"model.path={reader}",
             *([f"environment.python={sys.executable}"] if file.parent.name in OTHER_PYTHON else []),
-            "data.train_batch_size=1",
-            "actor.mini_batch_size=1",
-            "critic.mini_batch_size=1",
+            "data.train_batch_size=2",  # the least of kto, which compares rows
+            "actor.mini_batch_size=2",
+            "critic.mini_batch_size=2",
             "cluster.device=cpu",
             "cluster.workers_per_node=8",
             "rollout.max_num_batched_tokens=65536",  # on CPU an engine takes a prompt whole
@@ -207,7 +209,8 @@ def as_sample(prompt: Prompt) -> Sample:
 def test_a_recipe_reads_and_scores_what_its_prepare_command_makes(file: Path, reader: Path, tmp_path: Path) -> None:
     data = make_data(compose(str(file), []).config.trainer.prepare_command, tmp_path)
     config = on_this_machine(file, data, reader, tmp_path / "runs")
-    read = {"sft": sft_rows, "dpo": pair_rows, "rm": scored_pair_rows}.get(file.stem)
+    read_preferences = partial(preference_rows, dpo=config.dpo)
+    read = {"sft": sft_rows, "dpo": read_preferences, "rm": scored_pair_rows}.get(JOB_OF.get(file.stem, TRAIN))
     assert problems(config, num_devices=0, reads_prompts=read is None) == []
     tokenizer = load_tokenizer(config.model.path)
     if read:
