@@ -150,3 +150,56 @@ def test_adapters_learn_from_the_model_without_them(arithmetic: Path, tmp_path: 
     found = read_metrics(tmp_path / "default/metrics.jsonl")
     assert found["dpo/loss"][1] == pytest.approx(0.6931, abs=1e-3), "the policy starts as the reference"
     assert found["dpo/loss"][3] != pytest.approx(0.6931, abs=1e-4)
+
+
+def test_messages_and_another_divergence_learn_as_in_a_plain_loop(arithmetic: Path, tmp_path: Path) -> None:
+    """Each response is an answer, another question and its answer; all their tokens count."""
+    model_folder = shutil.copytree(arithmetic / "model", tmp_path / "model")
+    end = AutoTokenizer.from_pretrained(model_folder).eos_token
+    (model_folder / "chat_template.jinja").write_text(
+        f"{{% for m in messages %}}{{{{ m.content }}}}{{% if m.role == 'assistant' %}}{end}{{% endif %}}{{% endfor %}}"
+    )
+    pairs = [(f"{i}+1=", f"{i + 1}", f"{i + 2}") for i in range(4)]
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": prompt}],
+            "chosen": [answer(chosen), {"role": "user", "content": prompt}, answer(chosen)],
+            "rejected": [answer(rejected)],
+        }
+        for prompt, chosen, rejected in pairs
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = [f"data.train_files=[{tmp_path}/rows.jsonl]", "data.val_files=[]", "trainer.test_freq=0"]
+    given += [f"model.path={model_folder}", "data.train_batch_size=4", "trainer.total_training_steps=2"]
+    given += ["data.apply_chat_template=true", "data.max_response_length=20", "data.max_prompt_length=20"]
+    given += ["dpo.losses={sigmoid: 1}", "dpo.f_divergence=forward_kl", "trainer.total_epochs=2"]
+    assert main(["dpo", *words(arithmetic, tmp_path, *given)]) == 0
+
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    model, reference = (AutoModelForCausalLM.from_pretrained(model_folder).float() for _ in range(2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
+    losses = []
+    for _ in range(2):
+        total = torch.zeros(())
+        for prompt, *answers in pairs:
+            responses = [f"{answers[0]}{end}{prompt}{answers[0]}{end}", f"{answers[1]}{end}"]
+            ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, *responses)]
+            ratios = [
+                response_log_prob(model, ids[0], each) - response_log_prob(reference, ids[0], each).detach()
+                for each in ids[1:]
+            ]
+            scores = [1 - torch.exp(-ratio) for ratio in ratios]
+            total = total - torch.nn.functional.logsigmoid(BETA * (scores[0] - scores[1])) / len(pairs)
+        optimizer.zero_grad()
+        total.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(float(total.detach()))
+    assert list(read_metrics(tmp_path / "default/metrics.jsonl")["dpo/loss"].values()) == pytest.approx(
+        losses, rel=1e-5
+    )
+    assert losses[1] < losses[0]
+
+
+def answer(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
