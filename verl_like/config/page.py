@@ -69,7 +69,10 @@ def _takes(option: Option) -> str:
 
 
 def _flow(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+    style = '"' if isinstance(value, str) and "\n" in value else None  # other styles would break the line
+    return (
+        yaml.safe_dump(value, default_flow_style=True, default_style=style, width=10_000).removesuffix("...\n").strip()
+    )
 
 
 def page() -> str:

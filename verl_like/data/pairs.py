@@ -18,7 +18,7 @@ from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, refuse_none
 from verl_like.data.chats import TOOLS, filled
 from verl_like.data.files import Row
-from verl_like.data.prompts import token_ids
+from verl_like.data.prompt_ids import token_ids
 from verl_like.data.responses import GivenResponse, ResponseRenderer, common_length, responses_of
 from verl_like.protocol import Array, Column, DataProto, Ragged
 

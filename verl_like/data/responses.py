@@ -13,7 +13,7 @@ from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, answers_of, at_positions, fitting
 from verl_like.data.chats import ASSISTANT, TOOLS, Conversation, exchange_of, filled
 from verl_like.data.files import Row, located, shown
-from verl_like.data.prompts import refuse_halves, token_ids
+from verl_like.data.prompt_ids import refuse_halves, token_ids
 from verl_like.data.templates import Renderer
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,8 @@ template.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class Renderer:
     def __init__(self, data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> None:
         self._data = data
         self._tokenizer = tokenizer
-        self._format = _format_template(data.format_prompt) if data.format_prompt else None
+        self._format = user_template("data.format_prompt", data.format_prompt) if data.format_prompt else None
         if data.apply_chat_template:
             self._check_chat_template()
         elif data.chat_template_kwargs:
@@ -113,21 +114,28 @@ class Renderer:
         """Whether tokenising the text must add special tokens; a chat template has already written them."""
         return not self._data.apply_chat_template
 
-    def text(self, prompt: Any) -> str:
+    def text(self, prompt: Any, *, wrap: Callable[[str], str] | None = None) -> str:
         """Return the text of one prompt: a chat list of {role, content} or a plain string.
+
+        Args:
+            wrap: applied to the user's text, after ``data.format_prompt``.
 
         Raises:
             ValueError: for a prompt of another form; the caller adds the row's location.
         """
         if self._data.apply_chat_template:
-            return self.rendered(self.chat(prompt))
+            chat = self.chat(prompt)
+            return self.rendered(
+                chat if wrap is None else _wrapped(chat, wrap, "data.teacher_prompt", "algorithm.distill_teacher=ref")
+            )
         if not isinstance(prompt, str):
             raise ValueError(
                 f"data.apply_chat_template is false, which requires plain strings, but the prompt is a "
                 f"{type(prompt).__name__}. "
                 f"Set data.apply_chat_template=true, or name a column of strings with data.prompt_key."
             )
-        return self._formatted(prompt)
+        text = self._formatted(prompt)
+        return text if wrap is None else wrap(text)
 
     def chat(self, prompt: Any) -> Chat:
         """Return a prompt as the chat that the template renders; a string becomes a message of the user.
@@ -169,24 +177,10 @@ class Renderer:
     def _formatted_chat(self, chat: Chat) -> Chat:
         if self._format is None:
             return chat
-        last_user = max((i for i, message in enumerate(chat) if message["role"] == "user"), default=None)
-        if last_user is None:
-            raise ValueError(
-                "data.format_prompt wraps the last user message, but the prompt has none. Add one, or set "
-                "data.format_prompt=''."
-            )
-        message = {**chat[last_user], "content": self._formatted(chat[last_user]["content"])}
-        return [*chat[:last_user], message, *chat[last_user + 1 :]]
+        return _wrapped(chat, self._formatted, "data.format_prompt", "data.format_prompt=''")
 
     def _formatted(self, content: str) -> str:
-        if self._format is None:
-            return content
-        try:
-            return self._format.render(content=content)
-        except (jinja2.TemplateError, *_OF_VALUES) as error:
-            raise ValueError(
-                f"data.format_prompt cannot be filled: {error}. Use {{{{ content }}}} and Jinja's filters and tests."
-            ) from error
+        return content if self._format is None else self._format.filled(content=content)
 
     def _check_chat_template(self) -> None:
         template = self._tokenizer.chat_template
@@ -228,32 +222,76 @@ class _GenerationTag(jinja2.ext.Extension):
         return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
 
 
-def _format_template(text: str) -> jinja2.Template:
-    """Return the template of ``data.format_prompt``, which may use only ``content``."""
-    source = f"data.format_prompt {text!r}"
+def _wrapped(chat: Chat, wrap: Callable[[str], str], option: str, default: str) -> Chat:
+    """Return the chat with ``wrap``, which ``option`` configures, applied to the last user message."""
+    last_user = max((i for i, message in enumerate(chat) if message["role"] == "user"), default=None)
+    if last_user is None:
+        raise ValueError(f"{option} wraps the last user message, but the prompt has none. Add one, or set {default}.")
+    message = {**chat[last_user], "content": wrap(chat[last_user]["content"])}
+    return [*chat[:last_user], message, *chat[last_user + 1 :]]
+
+
+@dataclass(frozen=True, slots=True)
+class UserTemplate:
+    """The template of a user's text, and the option that gives it."""
+
+    option: str
+    variables: tuple[str, ...]
+    template: jinja2.Template
+
+    def filled(self, **values: str) -> str:
+        """Return the text with these values of the variables.
+
+        Raises:
+            ValueError: the template cannot be filled with them.
+        """
+        try:
+            return self.template.render(**values)
+        except (jinja2.TemplateError, *_OF_VALUES) as error:
+            names = _shown(self.variables)
+            raise ValueError(
+                f"{self.option} cannot be filled: {error}. Use {names} and Jinja's filters and tests."
+            ) from error
+
+
+def user_template(option: str, text: str, variables: tuple[str, ...] = ("content",)) -> UserTemplate:
+    """Return the template of an option: its text, or the path of a .jinja file.
+
+    Args:
+        variables: all that the template reads.
+
+    Raises:
+        ValueError: for a missing file, a syntax error or other variables.
+    """
+    source = f"{option} {text!r}"
     if text.endswith(".jinja"):
         path = Path(text).expanduser()
         if not path.is_file():
             raise ValueError(
-                f"data.format_prompt names the file {text}, which does not exist (looked from {Path.cwd()}). "
+                f"{option} names the file {text}, which does not exist (looked from {Path.cwd()}). "
                 f"Correct the path, or give the template's text."
             )
         text = path.read_text(encoding="utf-8")
     environment = _environment()
     try:
-        variables = jinja2.meta.find_undeclared_variables(environment.parse(text))
+        found = jinja2.meta.find_undeclared_variables(environment.parse(text))
         template = environment.from_string(text)
     except jinja2.TemplateSyntaxError as error:
         raise ValueError(
             f"{source} is not a Jinja template: line {error.lineno}: {error.message}. Correct it; the user's text is "
             f"{{{{ content }}}}."
         ) from error
-    if variables != {"content"}:
+    if found != set(variables):
+        where = "the user's text goes" if len(variables) == 1 else "these texts go"
         raise ValueError(
-            f"{source} reads the variables {sorted(variables)}; expected exactly ['content']. "
-            f"Put {{{{ content }}}} where the user's text goes."
+            f"{source} reads the variables {sorted(found)}; expected exactly {list(variables)}. "
+            f"Put {_shown(variables)} where {where}."
         )
-    return template
+    return UserTemplate(option, variables, template)
+
+
+def _shown(variables: tuple[str, ...]) -> str:
+    return " and ".join(f"{{{{ {name} }}}}" for name in variables)
 
 
 def _checked_chat(prompt: Any) -> Chat:

@@ -36,6 +36,9 @@ COLUMNS: dict[str, ColumnSpec] = {
     "group_id": ColumnSpec("fixed", "int64", "equal for responses to one prompt", "prompts"),
     "prompt_text": ColumnSpec("object", "str", "the rendered prompt", "prompts"),
     "prompt_ids": ColumnSpec("token", "int32", "token ids", "prompts"),
+    "teacher_prompt_ids": ColumnSpec(
+        "token", "int32", "token ids of the prompt as a privileged teacher sees it", "prompts"
+    ),
     "response_ids": ColumnSpec("token", "int32", "token ids", "rollout"),
     "response_mask": ColumnSpec("token", "bool", "true where the policy chose the token", "rollout"),
     "rollout_log_probs": ColumnSpec("token", "float32", "nats, per response token", "rollout"),

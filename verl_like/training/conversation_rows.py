@@ -12,7 +12,7 @@ from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, end_token, fitting, whole
 from verl_like.data.chats import Conversation, conversation_of, has_prompt
 from verl_like.data.files import Row, located
-from verl_like.data.prompts import refuse_halves, token_ids
+from verl_like.data.prompt_ids import refuse_halves, token_ids
 from verl_like.data.templates import Renderer
 from verl_like.environments.codec import chat_template
 from verl_like.environments.conversations import ChatPiece, ConversationSplitter

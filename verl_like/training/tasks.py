@@ -211,15 +211,24 @@ def tokenizer_of(config: Config) -> PreTrainedTokenizerBase:
 
 
 def train_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
-    return _prompts(config, train_rows(config.data, seed=config.trainer.seed), tokenizer)
+    rows = train_rows(config.data, seed=config.trainer.seed)
+    return _prompts(config, rows, tokenizer, has_privileged_teacher=bool(config.algorithm.self_distillation))
 
 
 def held_out_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
     return _prompts(config, val_rows(config.data), tokenizer)
 
 
-def _prompts(config: Config, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> PromptDataset:
-    return PromptDataset(rows, config.data, tokenizer, needs_ground_truth=config.needs_ground_truth)
+def _prompts(
+    config: Config, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, *, has_privileged_teacher: bool = False
+) -> PromptDataset:
+    return PromptDataset(
+        rows,
+        config.data,
+        tokenizer,
+        needs_ground_truth=config.needs_ground_truth,
+        has_privileged_teacher=has_privileged_teacher,
+    )
 
 
 def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:

@@ -20,7 +20,7 @@ ROLLOUT_COLUMNS = frozenset(
 )
 TURN_COLUMNS = frozenset({EPISODE_ROW, "turn_index", "turn_tokens", "turn_rewards", "state_keys"})  # of episodes
 CANDIDATE_COLUMNS = frozenset(CANDIDATES)  # of responses whose engine reports candidates
-OPTIONAL_COLUMNS = frozenset({"features"})  # of prompts; a block has those of its prompts
+OPTIONAL_COLUMNS = frozenset({"features", "teacher_prompt_ids"})  # of prompts; a block has those of its prompts
 
 MAX_WAIT_S = 0.5  # of a small block; otherwise scores of few, long responses would arrive only after the last of them
 

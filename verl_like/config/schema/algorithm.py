@@ -111,8 +111,19 @@ class AlgorithmConfig(Section):
         expected="a number above 0, at most 1",
     )
     distill_coef: float = non_negative(
-        0.0,
-        "Weight of distillation from the reference, whose ref.path is then the teacher, in addition to any estimator.",
+        0.0, "Weight of distillation from a teacher (distill_teacher), in addition to any estimator."
+    )
+    distill_teacher: str = option(
+        "ref",
+        "Teacher: ref is the model ref.path. The others also see the column data.privileged_context_key: base is the "
+        "initial policy, self the policy itself, ema a moving average of the policy.",
+        choices=("ref", "self", "ema", "base"),
+    )
+    distill_ema: float = option(
+        0.05,
+        "Weight of the policy when the teacher ema is averaged with it after each step; the old teacher has the rest.",
+        check=lambda v: 0 < v <= 1,
+        expected="a number above 0, at most 1",
     )
     distill_loss: str = option(
         "pg",
@@ -141,3 +152,8 @@ class AlgorithmConfig(Section):
     def distillation(self) -> str:
         """``distill_loss`` if the run distils from a teacher, otherwise empty."""
         return self.distill_loss if self.distill_coef > 0 else ""
+
+    @property
+    def self_distillation(self) -> str:
+        """``distill_teacher`` if the run distils from a version of the policy that sees more, otherwise empty."""
+        return self.distill_teacher if self.distillation and self.distill_teacher != "ref" else ""

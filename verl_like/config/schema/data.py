@@ -61,10 +61,22 @@ class DataConfig(Section):
     answer_key: str = option(
         "answer", "Column with the ground truth if rows have no reward_model.ground_truth; also the target of `sft`."
     )
+    privileged_context_key: str = option(
+        "privileged_context",
+        "Column with text that only the teacher of algorithm.distill_teacher=self, ema or base sees; it may be null.",
+    )
+    teacher_prompt: str = option(
+        "{{ content }}\n\n{{ privileged_context }}",
+        "Jinja template (text or path of a .jinja file) of the user's text in the teacher's prompt; {{ content }} is "
+        "the user's text in the policy's prompt.",
+    )
     data_source: str = option("default", "Data source of rows without a data_source column.")
     train_batch_size: int = positive(32, "Prompts per step.", unit="prompts")
     val_batch_size: int = positive(1024, "Prompts per validation rollout call.", unit="prompts")
     max_prompt_length: int = positive(512, "Longest prompt kept.", unit="tokens")
+    max_privileged_context_length: int = positive(
+        512, "Tokens by which the teacher's prompt may be longer than max_prompt_length.", unit="tokens"
+    )
     max_response_length: int = positive(512, "Longest response generated.", unit="tokens")
     overlong_prompts: str = option(
         "error",

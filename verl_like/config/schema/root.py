@@ -68,8 +68,21 @@ class Config(Section):
 
     @property
     def ref_is_actor(self) -> bool:
-        """Whether the reference is the actor without its adapters, that is, the initial model of both."""
-        return self.model.lora.rank > 0 and not self.ref.path
+        """Whether the actor's model computes the reference's log-probs: with its adapters if the policy is its own
+        teacher, otherwise without them, so that it is the initial model.
+        """
+        return self.algorithm.self_distillation == "self" or (self.model.lora.rank > 0 and not self.ref.path)
+
+    @property
+    def longest_teacher_prompt(self) -> int:
+        """Tokens of the longest prompt that the reference sees: the policy's, or that of a teacher that sees more."""
+        context = self.data.max_privileged_context_length if self.algorithm.self_distillation else 0
+        return self.data.max_prompt_length + context
+
+    @property
+    def ref_changes(self) -> bool:
+        """Whether the reference is another model after some steps, so that checkpoints hold it."""
+        return self.ref.reset_every > 0 or self.algorithm.self_distillation == "ema"
 
     @property
     def syncs_adapter(self) -> bool:

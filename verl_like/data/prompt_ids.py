@@ -1,0 +1,163 @@
+"""Token ids of rows' prompts, and the treatment of prompts that are too long."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from verl_like.config.schema import DataConfig
+from verl_like.data.files import Row, located
+from verl_like.data.templates import Renderer
+
+log = logging.getLogger(__name__)
+
+_MEDIA_LISTS = ("images", "videos", "audios")  # as verl names them
+_MEDIA_COLUMNS = (*_MEDIA_LISTS, "image", "video", "audio")
+_ENCODED = {"bytes", "path"}  # keys that Hugging Face datasets write for an image, a video or a sound
+
+
+def tokenised_prompts(
+    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase
+) -> tuple[list[str], list[list[int]]]:
+    """Return text and token ids of each row's prompt, before any truncation."""
+    renderer = Renderer(data, tokenizer)
+    texts = []
+    for row in rows:
+        refuse_media(row)
+        prompt = row.value(data.prompt_key, "data.prompt_key")
+        if prompt is None:
+            raise ValueError(
+                f"{row.location} has no prompt: {data.prompt_key!r} is null there. Fill it, or remove the row; "
+                f"data.prompt_key names another column."
+            )
+        with located(row):
+            text = renderer.text(prompt)
+        refuse_halves(text, f"{row.location} has a prompt")
+        texts.append(text)
+    ids = token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
+    empty = next((row for row, row_ids in zip(rows, ids, strict=True) if not row_ids), None)
+    if empty is not None:
+        raise ValueError(
+            f"{empty.location} has an empty prompt; generation needs at least one token. Remove the row, or fill "
+            f"{data.prompt_key!r}."
+        )
+    return texts, ids
+
+
+def refuse_halves(text: str, what: str) -> None:
+    """Raise ValueError for half a surrogate pair, such as ends a truncated JSON string: no tokenizer accepts it."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{what} with {text[error.start]!a} as its character {error.start}, half of a character (a lone "
+            f"surrogate); expected whole ones. Correct or remove the row."
+        ) from error
+
+
+def refuse_media(row: Row) -> None:
+    """Raise ValueError for a row with media: a prompt about an image means nothing without it."""
+    found = [name for name, value in row.values.items() if _is_media(name, value)]
+    if found:
+        raise ValueError(
+            f"{row.location} has {', '.join(found)}, which belong to its prompt; expected text-only prompts. Write the "
+            f"files without such rows, or without these columns if the prompts do not need them."
+        )
+
+
+def _is_media(column: str, value: Any) -> bool:
+    """Return whether a value is an image, a video or a sound, or a list of them; text never is, whatever its column."""
+    if isinstance(value, list):
+        return bool(value) and (column in _MEDIA_LISTS or _is_media(column, value[0]))
+    if isinstance(value, dict):
+        is_encoded = bool(_ENCODED & value.keys()) if column in _MEDIA_COLUMNS else value.keys() == _ENCODED
+        return is_encoded and any(value[key] is not None for key in _ENCODED & value.keys())
+    # Other values in such a column are encoded bytes, or the objects of a library that decoded them.
+    return column in _MEDIA_COLUMNS and not isinstance(value, (str, int, float, type(None)))
+
+
+def token_ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool) -> list[list[int]]:
+    """Return token ids of each text; a text that occurs often (answers, repeated problems) is tokenised once."""
+    texts = list(texts)
+    unique = list(dict.fromkeys(texts))
+    # verbose=False: the tokenizer's own warning about its model_max_length does not concern data.max_prompt_length.
+    ids = tokenizer(unique, add_special_tokens=add_special_tokens, verbose=False)["input_ids"]
+    by_text = dict(zip(unique, ids, strict=True))
+    return [by_text[text] for text in texts]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LengthLimit:
+    """The longest prompt of a kind.
+
+    Args:
+        tokens: the limit, which messages call ``name``.
+        what: the kind of prompt.
+        option: raises the limit; ``others`` tokens of it are set by other options.
+    """
+
+    tokens: int
+    name: str
+    what: str
+    option: str
+    others: int = 0
+
+    def raised_to(self, tokens: int) -> str:
+        """Return the setting that allows prompts of this length."""
+        return f"{self.option}={tokens - self.others}"
+
+
+def policy_limit(data: DataConfig) -> LengthLimit:
+    """Return the limit of the prompts from which the policy generates."""
+    name = "data.max_prompt_length"
+    return LengthLimit(tokens=data.max_prompt_length, name=name, what="prompt", option=name)
+
+
+def kept_rows(
+    rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig, limit: LengthLimit | None = None
+) -> list[int]:
+    """Return indices of the rows to keep, by ``data.overlong_prompts``.
+
+    Args:
+        limit: by default that of the policy's prompts.
+    """
+    limit = limit or policy_limit(data)
+    overlong = [i for i, row_ids in enumerate(ids) if len(row_ids) > limit.tokens]
+    if not overlong:
+        return list(range(len(rows)))
+    longest = max(len(ids[i]) for i in overlong)
+    if data.overlong_prompts == "error":
+        first = overlong[0]
+        raise ValueError(
+            f"{rows[first].location} has a {limit.what} of {len(ids[first])} tokens, but {limit.name} is "
+            f"{limit.tokens}; {len(overlong)} of {len(rows)} rows are too long, the longest has {longest}. "
+            f"Set {limit.raised_to(longest)}, or data.overlong_prompts=drop or truncate."
+        )
+    if data.overlong_prompts == "truncate":
+        log.warning(
+            "truncated %d of %d %ss to their last %d tokens (data.overlong_prompts=truncate)",
+            len(overlong),
+            len(rows),
+            limit.what,
+            limit.tokens,
+        )
+        return list(range(len(rows)))
+    if len(overlong) == len(rows):
+        raise ValueError(
+            f"data.overlong_prompts=drop leaves no rows: all {len(rows)} {limit.what}s are longer than "
+            f"{limit.name}={limit.tokens}. "
+            f"Raise it (longest: {longest})."
+        )
+    log.warning(
+        "dropped %d of %d %ss longer than %d tokens (data.overlong_prompts=drop)",
+        len(overlong),
+        len(rows),
+        limit.what,
+        limit.tokens,
+    )
+    dropped = set(overlong)
+    return [i for i in range(len(rows)) if i not in dropped]
