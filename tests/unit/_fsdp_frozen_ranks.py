@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.unit._fsdp_ranks import build_engine, build_learner, make_rows
+from tests.unit._fsdp_ranks import build_engine, build_learner, make_rows, weights_of
 from verl_like.algorithms.actor_loss import SftLoss
 from verl_like.config.schema import FsdpConfig
 
@@ -32,3 +32,23 @@ def copied_and_saved(path: Path, folder: Path) -> dict[str, Any]:
     restored = build_engine(path, is_frozen=True, fsdp=shards)
     restored.load_saved_weights(folder)
     return {**found, "restored": log_probs(restored)}
+
+
+def averaged_and_saved(path: Path, folder: Path, *, weight: float) -> dict[str, Any]:
+    """Return the weights of a policy before and after an update, of an average of both, and of a new engine that reads
+    its checkpoint and is then averaged with the policy once more, as the first one is.
+    """
+    rows, shards = make_rows(), FsdpConfig(shard_size="all")
+    learner = build_learner(path, fsdp=shards)
+    average = build_engine(path, is_frozen=True, is_averaged=True, fsdp=shards)
+    found = {"initial": weights_of(learner.engine)}
+    learner.update(rows, SftLoss())
+    found["policy"] = weights_of(learner.engine)
+    average.copy_weights(learner.engine, weight=weight)
+    found["average"] = weights_of(average)
+    average.begin_save_weights(folder)()
+    restored = build_engine(path, is_frozen=True, is_averaged=True, fsdp=shards)
+    restored.load_saved_weights(folder)
+    for engine in (average, restored):
+        engine.copy_weights(learner.engine, weight=weight)
+    return {**found, "next": weights_of(average), "restored": weights_of(restored)}

@@ -1,11 +1,13 @@
-"""Updates of a policy that is distilled from a frozen model, on any number of ranks."""
+"""Updates of a policy that is distilled from a frozen model, or from itself, on any number of ranks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from tests.unit._fsdp_ranks import build_engine, build_learner, make_rows, my_rows, weights_of
+import numpy as np
+
+from tests.unit._fsdp_ranks import VOCAB, build_engine, build_learner, make_rows, my_rows, weights_of
 from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.distillation import Distillation
 from verl_like.config.schema import ActorConfig, FsdpConfig
@@ -19,16 +21,44 @@ def rows() -> DataProto:
     return DataProto({**made.columns, "old_log_probs": Ragged(made.ragged("advantages").values * 0, _offsets(made))})
 
 
+def privileged_rows() -> DataProto:
+    """Return these rows with prompts of a teacher that sees a longer context in every second group of three."""
+    made, rng = rows(), np.random.default_rng(7)
+    prompts = made.ragged("prompt_ids")
+    contexts = [rng.integers(0, VOCAB, 5 * (group % 2)) for group in range(len(prompts) // 3)]
+    of_teacher = [np.concatenate([contexts[row // 3], prompt]) for row, prompt in enumerate(prompts)]
+    return DataProto({**made.columns, "teacher_prompt_ids": Ragged.from_rows(of_teacher, "int32")})
+
+
 def _offsets(table: DataProto) -> Any:
     return table.ragged("response_ids").offsets
 
 
-def two_updates(student: Path, teacher: Path, *, split: str = "even", **settings: Any) -> dict[str, Any]:
-    """Return the metrics of two updates, and the weights after them."""
+def two_updates(
+    student: Path,
+    teacher: Path,
+    *,
+    split: str = "even",
+    is_privileged: bool = False,
+    is_itself: bool = False,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Return the metrics of two updates, and the weights after them.
+
+    Args:
+        is_privileged: whether the teacher sees its own prompts.
+        is_itself: whether the policy is its own teacher, without its adapters if it has some.
+    """
     learner = build_learner(student, fsdp=FsdpConfig(shard_size="all"), **settings)
-    frozen = build_engine(teacher, is_frozen=True, fsdp=FsdpConfig(shard_size="all"))
-    learner.engine.distil_from(frozen, beta=BETA)
+    engine = learner.engine
+    if is_itself:
+        frozen = engine
+        engine.distil_from(engine, beta=BETA, without_adapters=engine.module.adapters is not None)
+    else:
+        frozen = build_engine(teacher, is_frozen=True, fsdp=FsdpConfig(shard_size="all"), model=settings.get("model"))
+        engine.distil_from(frozen, beta=BETA)
     loss = ActorLoss(ActorConfig(policy_loss="reinforce"), distillation=Distillation(COEF, "jsd"))
-    found = [learner.update(my_rows(rows(), split), loss) for _ in range(2)]
+    table = privileged_rows() if is_privileged else rows()
+    found = [learner.update(my_rows(table, split), loss) for _ in range(2)]
     frozen.offload()
-    return {"metrics": found, "weights": weights_of(learner.engine), "is_sharded": frozen.layout.is_sharded}
+    return {"metrics": found, "weights": weights_of(engine), "is_sharded": frozen.layout.is_sharded}

@@ -13,8 +13,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from tests.unit._fsdp_ranks import build_engine, tiny_model
-from tests.unit._fsdp_teacher_ranks import BETA, COEF, rows, two_updates
+from tests.unit._fsdp_teacher_ranks import BETA, COEF, privileged_rows, rows, two_updates
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
+from verl_like.config.schema import LoraConfig
 
 TEMPERATURE = 0.8  # of the engines in _fsdp_ranks.py
 
@@ -35,21 +36,28 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     leave_ranks()
 
 
-def distributions(model: PreTrainedModel, size: int) -> Tensor:
-    """Return [K, size] log-probs at the response tokens, one row at a time through the plain model."""
-    table, found = rows(), []
-    for prompt, response in zip(table.ragged("prompt_ids"), table.ragged("response_ids"), strict=True):
+def distributions(model: PreTrainedModel, size: int, *, prompts: str = "prompt_ids") -> Tensor:
+    """Return [K, size] log-probs at the response tokens, one row at a time through the plain model.
+
+    Args:
+        prompts: column with the prompts that the model sees.
+    """
+    table, found = privileged_rows(), []
+    for prompt, response in zip(table.ragged(prompts), table.ragged("response_ids"), strict=True):
         ids = torch.from_numpy(np.concatenate([prompt, response]).astype(np.int64))
         found.append(model(ids[None]).logits[0, len(prompt) - 1 : -1, :size])
     return (torch.cat(found) / TEMPERATURE).log_softmax(-1)
 
 
-def test_the_first_update_has_the_gradient_of_plain_models(models: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("teacher", ["frozen", "privileged", "itself"])
+def test_the_first_update_has_the_gradient_of_plain_models(models: tuple[Path, Path], teacher: str) -> None:
     """The loss also has a REINFORCE term."""
+    is_itself, is_privileged = teacher == "itself", teacher != "frozen"
     student = AutoModelForCausalLM.from_pretrained(models[0])
     s = distributions(student, 64)
+    prompts = "teacher_prompt_ids" if is_privileged else "prompt_ids"
     with torch.no_grad():
-        t = distributions(AutoModelForCausalLM.from_pretrained(models[1]), 64)
+        t = distributions(AutoModelForCausalLM.from_pretrained(models[not is_itself]), 64, prompts=prompts)
     mixed = ((1 - BETA) * s.exp() + BETA * t.exp()).log()
     divergence = BETA * (t.exp() * (t - mixed)).sum(-1) + (1 - BETA) * (s.exp() * (s - mixed)).sum(-1)
     table = rows()
@@ -59,10 +67,31 @@ def test_the_first_update_has_the_gradient_of_plain_models(models: tuple[Path, P
     loss = ((COEF * divergence - advantages * chosen) * mask).sum() / mask.sum()
     torch.autograd.backward(loss)
     norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in student.parameters() if p.grad is not None))
-    first = two_updates(*models)["metrics"][0]
+    first = two_updates(*models, is_privileged=is_privileged, is_itself=is_itself)["metrics"][0]
     assert first["grad_norm"] == pytest.approx(norm, rel=1e-4)
-    assert first["actor/loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert first["actor/loss"] == pytest.approx(float(loss.detach()), rel=1e-5, abs=5e-7)  # its terms cancel
     assert first["actor/distill_loss"] == pytest.approx(float(divergence.detach()[mask].mean()), rel=1e-5)
+
+
+def test_a_policy_that_sees_what_its_teacher_sees_does_not_differ_from_it(models: tuple[Path, Path]) -> None:
+    """A teacher that is the policy, or the policy without adapters, which do nothing at first."""
+    lora = {"lora": LoraConfig(rank=4)}
+    for settings in ({}, {"model": lora}):
+        first, second = two_updates(*models, is_itself=True, **settings)["metrics"]
+        assert first["actor/distill_loss"] == pytest.approx(0.0, abs=1e-7)
+        assert (second["actor/distill_loss"] > 1e-6) == bool(settings)
+
+
+@pytest.mark.parametrize("remove_padding", [True, False])
+@pytest.mark.parametrize("is_itself", [True, False])
+def test_micro_batches_and_padding_do_not_change_a_privileged_teacher(
+    models: tuple[Path, Path], is_itself: bool, remove_padding: bool
+) -> None:
+    whole = two_updates(*models, is_privileged=True, is_itself=is_itself)
+    settings = {"max_tokens": 25, "model": {"remove_padding": remove_padding}}
+    small = two_updates(*models, is_privileged=True, is_itself=is_itself, **settings)
+    for one, other in zip(whole["metrics"], small["metrics"], strict=True):
+        assert one == pytest.approx(other, abs=1e-6, rel=1e-4)
 
 
 def test_micro_batches_do_not_change_updates(models: tuple[Path, Path]) -> None:
@@ -86,8 +115,20 @@ def test_rank_count_does_not_change_updates(models: tuple[Path, Path], split: st
             torch.testing.assert_close(rank["weights"][name], weight, atol=1e-5, rtol=0)
 
 
-def _on_rank(student: Path, teacher: Path, split: str) -> dict[str, object]:
-    return two_updates(student, teacher, split=split, max_tokens=40)
+def _on_rank(student: Path, teacher: Path, split: str, is_itself: bool = False) -> dict[str, object]:
+    return two_updates(student, teacher, split=split, max_tokens=40, is_privileged=is_itself, is_itself=is_itself)
+
+
+@pytest.mark.processes
+def test_rank_count_does_not_change_a_policy_that_is_its_own_teacher(models: tuple[Path, Path]) -> None:
+    """The model's shards are gathered for both passes; one of two ranks has no rows."""
+    alone = two_updates(*models, is_privileged=True, is_itself=True)
+    for rank in on_ranks(_on_rank, *models, "all_on_first", True, world_size=2):
+        assert rank["is_sharded"]
+        for one, other in zip(rank["metrics"], alone["metrics"], strict=True):
+            assert one == pytest.approx(other, abs=1e-5, rel=1e-4)
+        for name, weight in alone["weights"].items():
+            torch.testing.assert_close(rank["weights"][name], weight, atol=1e-5, rtol=0)
 
 
 def test_without_a_teacher_updates_have_no_divergence(models: tuple[Path, Path]) -> None:

@@ -166,6 +166,8 @@ class EngineSettings:
         max_tokens_per_micro_batch: token budget of one forward pass per rank, "auto" or a number.
         is_frozen: whether the weights are never updated; they are then kept in the dtype of the forward pass, without
             float32 masters.
+        is_averaged: whether a frozen model is averaged with another one; its weights are then float32, because steps
+            of an average are too small for bfloat16.
         temperature: sampling temperature of the rollout, at which updates compute log-probs and entropy.
         log_prob_chunk_mib: memory for logits that exist at the same time, in MiB.
         use_torch_compile: let :meth:`PolicyEngine.warm_up` compile the log-prob function.
@@ -182,6 +184,7 @@ class EngineSettings:
     device: torch.device
     max_tokens_per_micro_batch: str
     is_frozen: bool = False
+    is_averaged: bool = False
     temperature: float = 1.0
     log_prob_chunk_mib: int = 512
     use_torch_compile: bool = False
@@ -247,8 +250,12 @@ class ForwardEngine(Protocol):
     def load(self, path: Path) -> None:
         """Read only the weights of what :meth:`Learner.save` wrote."""
 
-    def copy_weights(self, other: object) -> None:
-        """Take the weights of another engine of the same model, in the dtype of this one, which is frozen."""
+    def copy_weights(self, other: object, *, weight: float = 1.0) -> None:
+        """Take the weights of another engine of the same model, in the dtype of this one, which is frozen.
+
+        Args:
+            weight: 1 for a copy; below it, the new weights are this share of the other's and the rest of the old ones.
+        """
 
     def begin_save_weights(self, path: Path) -> Callable[[], None]:
         """Copy the weights of a frozen engine to host memory.
@@ -303,11 +310,13 @@ class PolicyEngine(ForwardEngine, Protocol):
             [K] nats and ``sum_pi_squared`` [K], all at ``temperature``.
         """
 
-    def distil_from(self, teacher: object, *, beta: float) -> None:
-        """Let the passes of updates compute the generalised Jensen-Shannon divergence from another engine's frozen
-        model, which sees the same tokens; losses read it as ``divergence``.
+    def distil_from(self, teacher: object, *, beta: float, without_adapters: bool = False) -> None:
+        """Let the passes of updates compute the generalised Jensen-Shannon divergence from the model of another engine,
+        or from this one's own; losses read it as ``divergence``. The teacher sees the same tokens, or the same
+        responses after ``teacher_prompt_ids`` if the rows have them.
 
         Args:
+            without_adapters: whether the teacher is its engine's model with its LoRA adapters disabled.
             beta: 0 is the forward KL, 1 the reverse (:class:`verl_like.ops.divergence.GeneralisedJsd`).
         """
 

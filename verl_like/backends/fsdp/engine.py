@@ -89,7 +89,7 @@ class FsdpEngine(ABC, Generic[Model]):
         kernel = resolve_kernel(model.attention, self.device, self._dtype) if model.remove_padding else None
         # Weights that never learn need no float32 masters: they are loaded in the dtype of the forward pass.
         has_adapters = bool(model.lora.rank) and not settings.is_frozen
-        dtype = self._dtype if settings.is_frozen or has_adapters else torch.float32
+        dtype = self._dtype if self._has_no_masters or has_adapters else torch.float32
         self.module = self._skeleton(kernel=kernel, dtype=dtype)
         if has_adapters:
             self.module.add_adapters(model.lora)
@@ -117,14 +117,15 @@ class FsdpEngine(ABC, Generic[Model]):
             self.module.adapters.initialise(device=target_device, seed=settings.seed)
         self.module.set_requires_grad(is_frozen=settings.is_frozen)  # replicas have new parameters after loading
 
+    @property
+    def _has_no_masters(self) -> bool:
+        """Whether the weights have the dtype of the forward pass."""
+        return self.settings.is_frozen and not self.settings.is_averaged
+
     def _laid_out(self) -> Layout:
         fsdp, num_parameters = self.settings.fsdp, sum(p.numel() for p in self.module.parameters())
         if not is_cut(
-            fsdp,
-            device=self.device,
-            dtype=self._dtype,
-            is_frozen=self.settings.is_frozen,
-            num_parameters=num_parameters,
+            fsdp, device=self.device, dtype=self._dtype, is_frozen=self._has_no_masters, num_parameters=num_parameters
         ):
             log.info("%s: a replica of all %d parameters on each rank", self.settings.model.path, num_parameters)
             return Replicas(self.module, self._gather_of_ranks)
@@ -187,12 +188,13 @@ class FsdpEngine(ABC, Generic[Model]):
         """Implement ``ForwardEngine.load``; the number of ranks may differ."""
         load_sharded_weights(path, module=self.module)
 
-    def copy_weights(self, other: object) -> None:
-        """Implement ``ForwardEngine.copy_weights``, in the dtype of the forward pass."""
+    def copy_weights(self, other: object, *, weight: float = 1.0) -> None:
+        """Implement ``ForwardEngine.copy_weights``."""
         assert isinstance(other, FsdpEngine), f"the weights of a {type(other).__name__} cannot be copied"
         other.layout.reshard()
         self.layout.reshard()
-        self._frozen().copy(other.full_tensors(other.module, self._dtype))
+        dtype = self._dtype if self._has_no_masters else torch.float32
+        self._frozen().copy(other.full_tensors(other.module, dtype), weight=weight)
 
     def begin_save_weights(self, path: Path) -> Callable[[], None]:
         """Implement ``ForwardEngine.begin_save_weights``."""

@@ -31,16 +31,32 @@ class FrozenWeights:
         load_weights_of_frozen(path, module=self._module)
 
     @torch.no_grad()
-    def copy(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Take these whole tensors, named as the module names its parameters; a sharded parameter keeps its rows."""
+    def copy(self, tensors: Iterable[tuple[str, Tensor]], *, weight: float = 1.0) -> None:
+        """Take these whole tensors, named as the module names its parameters; a sharded parameter keeps its rows.
+
+        Args:
+            weight: of these tensors in an average with the present ones.
+        """
         own = dict(self._module.named_parameters(remove_duplicate=False))
+        taken: set[int] = set()  # a tied parameter has two names, and is averaged once
         for name, tensor in tensors:
             assert name in own, f"the model to copy has a weight {name}, which this one lacks"
             parameter = own.pop(name)
+            if id(parameter) in taken:
+                continue
+            taken.add(id(parameter))
             if isinstance(parameter, DTensor):
                 # Without communication: each rank has the whole tensor and keeps its rows.
                 rows = distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)
-                parameter.to_local().copy_(rows.to_local())
+                _average(parameter.to_local(), rows.to_local(), weight)
             else:
-                parameter.copy_(tensor)
+                _average(parameter, tensor, weight)
         assert not own, f"the model to copy lacks the weights {sorted(own)[:3]}"
+
+
+def _average(old: Tensor, new: Tensor, weight: float) -> None:
+    """Replace ``old`` by weight * new + (1 - weight) * old; a weight of 1 copies exactly."""
+    if weight == 1:
+        old.copy_(new)
+    else:
+        old.lerp_(new.to(old), weight)

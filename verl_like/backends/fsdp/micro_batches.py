@@ -30,6 +30,7 @@ CPU_STATES = 2**19  # tokens times dimensions
 GPU_TOKENS, GPU_TOKENS_FORWARD = 16_384, 32_768
 # Each row that shares a prompt reads its own copy of the prompt's keys, which attention keeps for its backward pass.
 MAX_KEYS_PER_TOKEN = 8
+PROMPTS = ("prompt_ids", "teacher_prompt_ids")
 NUMERIC = "fbiu"  # kinds of dtypes
 
 
@@ -56,11 +57,14 @@ class MicroBatch:
         rows: [b] indices into the call's rows, in the order of the pass; empty for a pass that only keeps the
             collectives of all ranks aligned.
         valid: [b, T] bool, true at the rows' response tokens.
+        teacher_inputs: the same responses after the teacher's prompts, if the rows have ``teacher_prompt_ids``;
+            otherwise ``inputs``. Both have the same targets.
     """
 
     inputs: ModelInputs
     rows: NDArray[np.int64]
     valid: Tensor
+    teacher_inputs: ModelInputs
 
 
 class MicroBatchPlan:
@@ -96,9 +100,13 @@ class MicroBatchPlan:
         self._responses = rows.ragged("response_ids") if len(rows) else empty
         has_candidates = len(rows) and set(CANDIDATES) <= rows.columns.keys()
         self._candidates = [rows.ragged(name) for name in CANDIDATES] if has_candidates else None
+        self._teacher_prompts = rows.ragged("teacher_prompt_ids") if "teacher_prompt_ids" in rows.columns else None
         lengths = input_lengths(self._prompts, self._responses)
         answered = np.flatnonzero(self._responses.lengths > 0)
         self._same_prompt = same_rows(self._prompts) if share_prompts and remove_padding else None
+        self._same_teacher_prompt: NDArray[np.int64] | None = None
+        if self._teacher_prompts is not None and self._same_prompt is not None:
+            self._same_teacher_prompt = same_rows(self._teacher_prompts)
         if PAIR in rows.columns:
             units = pairs(np.asarray(rows[PAIR]))
         else:
@@ -138,15 +146,9 @@ class MicroBatchPlan:
         for part in self._parts:
             current(Heartbeat).tick()
             responses = self._responses.take(part)
-            inputs = pack_rows(
-                self._prompts.take(part),
-                responses,
-                remove_padding=self._remove_padding,
-                device=self._device,
-                same_prompt=None if self._same_prompt is None else self._same_prompt[part],
-                round_up=self._device.type == "cpu" and mkl_is_slow(),
-                sequence_ranks=self._sequence_ranks,
-            )
+            inputs = teacher_inputs = self._packed(self._prompts, part, self._same_prompt)
+            if self._teacher_prompts is not None:
+                teacher_inputs = self._packed(self._teacher_prompts, part, self._same_teacher_prompt)
             if self._candidates is not None:
                 ids, counts = (column.take(part) for column in self._candidates)
                 found = candidates_of(ids, counts, responses, size=len(inputs.targets), device=self._device)
@@ -155,7 +157,8 @@ class MicroBatchPlan:
                 f"tokens/{current(Ledger).stage}",
                 inputs.num_tokens / (self._sequence_ranks.size if self._sequence_ranks else 1),
             )
-            yield MicroBatch(inputs=inputs, rows=part, valid=valid_mask(responses.lengths, device=self._device))
+            valid = valid_mask(responses.lengths, device=self._device)
+            yield MicroBatch(inputs=inputs, rows=part, valid=valid, teacher_inputs=teacher_inputs)
         for _ in range(count - len(self._parts)):
             current(Heartbeat).tick()
             token = Ragged.from_rows([[0]], "int32")
@@ -166,9 +169,19 @@ class MicroBatchPlan:
                 device=self._device,
                 sequence_ranks=self._sequence_ranks,
             )
-            yield MicroBatch(
-                inputs=inputs, rows=np.empty(0, np.int64), valid=torch.ones(1, 1, dtype=torch.bool, device=self._device)
-            )
+            valid = torch.ones(1, 1, dtype=torch.bool, device=self._device)
+            yield MicroBatch(inputs=inputs, rows=np.empty(0, np.int64), valid=valid, teacher_inputs=inputs)
+
+    def _packed(self, prompts: Ragged, part: NDArray[np.int64], same_prompt: NDArray[np.int64] | None) -> ModelInputs:
+        return pack_rows(
+            prompts.take(part),
+            self._responses.take(part),
+            remove_padding=self._remove_padding,
+            device=self._device,
+            same_prompt=None if same_prompt is None else same_prompt[part],
+            round_up=self._device.type == "cpu" and mkl_is_slow(),
+            sequence_ranks=self._sequence_ranks,
+        )
 
     def response_slots(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of these rows' response tokens among all rows' response tokens."""
@@ -290,8 +303,8 @@ def agree(
 
 
 def aligned_columns(rows: DataProto) -> dict[str, Ragged]:
-    """Return the token columns with one entry per response token."""
-    lengths, of_inputs = rows.ragged("response_ids").lengths, {"prompt_ids", *CANDIDATES}
+    """Return the token columns with one entry per response token; others may have the same lengths by chance."""
+    lengths, of_inputs = rows.ragged("response_ids").lengths, {*PROMPTS, *CANDIDATES}
     return {
         name: column
         for name, column in rows.columns.items()

@@ -38,12 +38,12 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
         model = self.settings.model
         return policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
 
-    def distil_from(self, teacher: object, *, beta: float) -> None:
+    def distil_from(self, teacher: object, *, beta: float, without_adapters: bool = False) -> None:
         """Implement ``PolicyEngine.distil_from``."""
         assert isinstance(teacher, FsdpPolicy), f"a {type(teacher).__name__} cannot be the teacher of this engine"
         settings = self.settings
         kind = GeneralisedJsd(beta=beta, temperature=settings.temperature, budget_mib=settings.log_prob_chunk_mib)
-        self._teacher = Teacher(teacher, kind)
+        self._teacher = Teacher(teacher, kind, without_adapters=without_adapters)
 
     @property
     def makes_equal_passes(self) -> bool:
@@ -55,7 +55,7 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
             batch.inputs,
             temperature=self.settings.temperature,
             entropy=entropy,
-            compare=None if self._teacher is None else self._teacher.comparison(batch.inputs),
+            compare=None if self._teacher is None else self._teacher.comparison(batch.teacher_inputs),
         )
         found = {name: getattr(stats, name) for name in ("log_probs", "entropy", "divergence")}
         return {name: to_padded(values, batch.valid) for name, values in found.items() if values is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -14,10 +15,19 @@ from verl_like.ops.packing import ModelInputs
 
 
 class Teacher:
-    """Compares a policy with the frozen model of another engine, pass by pass."""
+    """Compares a policy with the model of another engine, or with its own model, pass by pass.
 
-    def __init__(self, engine: FsdpEngine[PolicyModel], kind: GeneralisedJsd) -> None:
+    Args:
+        without_adapters: whether the teacher leaves out the adapters of its engine.
+    """
+
+    def __init__(
+        self, engine: FsdpEngine[PolicyModel], kind: GeneralisedJsd, *, without_adapters: bool = False
+    ) -> None:
+        adapters = engine.module.adapters
+        assert not without_adapters or adapters is not None, "the teacher has no adapters to disable"
         self._engine, self._kind = engine, kind
+        self._adapters = adapters if without_adapters else None
 
     @property
     def is_sharded(self) -> bool:
@@ -30,5 +40,6 @@ class Teacher:
 
         The teacher's output layer stays gathered, so that the policy's backward pass can read it.
         """
-        states = self._engine.module(inputs, temperature=self._kind.temperature, only_states=True)
+        with self._adapters.switched_off() if self._adapters is not None else nullcontext():
+            states = self._engine.module(inputs, temperature=self._kind.temperature, only_states=True)
         return lambda policy: self._kind(policy, states)
