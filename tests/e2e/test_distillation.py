@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.e2e._kept_workers import KeptWorkers
@@ -43,6 +45,62 @@ def test_a_teacher_and_rewards_train_adapters(arithmetic: Path, teacher: Path, t
     for metrics in run.metrics.values():
         assert metrics["actor/distill_loss"] > 0 and metrics["actor/grad_norm"] > 0
         assert metrics["advantages/std"] > 0
+
+
+@pytest.fixture(scope="module")
+def hints(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of which two in three have their answer as the privileged context."""
+    file = tmp_path_factory.mktemp("hints") / "train.parquet"
+    rows = pq.read_table(arithmetic / "train.parquet")
+    contexts = [answer if row % 3 else None for row, answer in enumerate(rows["answer"].to_pylist())]
+    pq.write_table(rows.append_column("privileged_context", pa.array(contexts)), file)
+    return file
+
+
+PRIVILEGED = ("data.teacher_prompt='{{ privileged_context }}{{ content }}'", "data.max_privileged_context_length=4")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("teacher", "kind"), [("base", "pg"), ("self", "pg"), ("ema", "pg"), ("self", "jsd"), ("ema", "jsd")]
+)
+def test_a_run_learns_from_a_version_of_its_policy_and_continues_bit_for_bit(
+    teacher: str, kind: str, arithmetic: Path, hints: Path, tmp_path: Path, ray_cluster: KeptWorkers
+) -> None:
+    options = (*COMMON, *PRIVILEGED, f"data.train_files=[{hints}]", f"algorithm.distill_teacher={teacher}")
+    options = (*options, *KINDS[kind], *["algorithm.distill_ema=0.25"] * (teacher == "ema"))
+    whole = train(arithmetic, tmp_path / "whole", *options, "trainer.total_training_steps=4")
+    for metrics in whole.metrics.values():
+        assert metrics["actor/grad_norm"] > 0, "the context makes the teacher another one"
+        assert ("time/ref_log_probs_s" in metrics) == (kind == "pg")
+        assert ("time/ref_reset_s" in metrics) == (teacher == "ema")
+    folder = tmp_path / "whole" / whole.folder.name / "checkpoints" / "step_2"
+    assert (folder / "ref").is_dir() == (teacher == "ema")
+    train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=2")
+    ray_cluster.end()  # a run is continued by processes that remember nothing
+    resumed = train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=4")
+    for step, metrics in whole.metrics.items():
+        numbers = {name: value for name, value in metrics.items() if name.startswith("actor/")}
+        assert {name: resumed.metrics[step][name] for name in numbers} == numbers, f"step {step}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_with_adapters_learns_from_itself_without_them(
+    kind: str, arithmetic: Path, hints: Path, tmp_path: Path
+) -> None:
+    options = (*COMMON, *PRIVILEGED, f"data.train_files=[{hints}]", "algorithm.distill_teacher=base", *KINDS[kind])
+    run = train(arithmetic, tmp_path, *options, "model.lora.rank=4")
+    for metrics in run.metrics.values():
+        assert metrics["actor/grad_norm"] > 0
+
+
+def test_without_contexts_no_worker_starts(
+    arithmetic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("algorithm=distill", "algorithm.distill_teacher=self", "data.max_privileged_context_length=4")
+    assert main(["train", *arguments(arithmetic, tmp_path, *options, "--dry-run")]) == 2
+    assert "rows has a text in 'privileged_context', so the teacher would see what" in capsys.readouterr().err
 
 
 def test_without_a_teacher_no_worker_starts(

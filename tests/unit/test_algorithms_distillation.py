@@ -65,6 +65,18 @@ def test_pg_needs_the_teachers_log_probs_and_jsd_the_teacher_only() -> None:
     assert not needs(config(distill_loss="jsd")).ref
 
 
+def test_a_teacher_that_sees_more_reads_its_own_prompts() -> None:
+    for teacher in ("base", "self", "ema"):
+        pg = config(distill_coef=1.0, distill_teacher=teacher)
+        jsd = config(distill_coef=1.0, distill_teacher=teacher, distill_loss="jsd")
+        assert needs(pg).ref_log_probs and needs(jsd).ref and not needs(jsd).ref_log_probs
+        assert "teacher_prompt_ids" in step_columns(pg) and "teacher_prompt_ids" in step_columns(jsd)
+        # The stage ref_log_probs reads them for pg, and the updates for jsd.
+        assert "teacher_prompt_ids" not in update_columns(pg) and "teacher_prompt_ids" in update_columns(jsd)
+        assert pg.ref_is_actor == (teacher == "self") and pg.ref_changes == (teacher == "ema")
+    assert "teacher_prompt_ids" not in step_columns(config(distill_coef=1.0))
+
+
 def test_without_a_coefficient_nothing_is_distilled() -> None:
     assert Distillation.of(AlgorithmConfig()) is None
     assert Distillation.of(AlgorithmConfig(distill_coef=2.0)) == Distillation(2.0, "pg")

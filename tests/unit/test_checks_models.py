@@ -151,6 +151,20 @@ def test_rows_longer_than_the_model_reads_are_refused(config: Config) -> None:
     assert "data.max_prompt_length=32 and data.max_response_length=32, or" in problems(config)[0]
 
 
+def test_rows_of_a_teacher_that_are_longer_than_the_policy_reads_are_refused(config: Config) -> None:
+    config.algorithm.distill_coef, config.algorithm.distill_teacher = 1.0, "self"
+    config.data.max_privileged_context_length = 41
+    assert problems(config) == [
+        "data.max_prompt_length=8 + data.max_privileged_context_length=41 + data.max_response_length=16 are 65 tokens, "
+        f"but model.path={config.model.path} reads at most 64 (max_position_embeddings in its config.json). Set "
+        "data.max_privileged_context_length=40 or less, or use a model with a longer context."
+    ]
+    config.data.max_privileged_context_length = 40
+    assert problems(config) == [], "the remedy works"
+    config.data.max_privileged_context_length, config.algorithm.distill_teacher = 41, "ref"
+    assert problems(config) == [], "another teacher sees what the policy sees"
+
+
 def test_what_overrides_the_models_config_counts(config: Config) -> None:
     config.data.max_response_length = 60
     config.model.override_config = {"max_position_embeddings": 128}

@@ -563,3 +563,26 @@ def test_shards_within_a_node_are_proposed_where_links_between_nodes_are_slow(
     words = ["--device", "H100", f"model.path={folder}", "cluster.workers_per_node=8", "cluster.num_nodes=8"]
     assert main(["plan", *words]) == 0
     assert "faster: actor.fsdp.shard_size=8 (" in capsys.readouterr().out
+
+
+def test_a_teacher_that_is_a_version_of_the_policy_is_in_the_plan(folder: Path) -> None:
+    config = config_for(folder)
+    config.algorithm.distill_coef, config.ref.path = 1.0, str(folder)
+    plans, stages = {}, {}
+    for teacher in ("ref", "base", "ema", "self"):
+        config.algorithm.distill_teacher, config.data.max_privileged_context_length = teacher, 3072
+        config.ref.path = str(folder) if teacher == "ref" else ""
+        plans[teacher] = plan_of(config, shapes_of(config), h100s(8))
+        stages[teacher] = plans[teacher].stages["ref_log_probs"]
+    assert "ref" not in plans["self"].step.roles and "ref" in plans["base"].step.roles
+    # Prompts of four times the length take longer.
+    seconds = {teacher: plan.seconds["ref_log_probs"] for teacher, plan in plans.items()}
+    assert seconds["ref"] < seconds["base"] and seconds["base"] == pytest.approx(seconds["ema"], rel=0.2)
+    # An average has float32 weights: 4 bytes instead of 2 for each of 7.6 billion parameters on 8 ranks.
+    names = [name for name, size in stages["ema"].items() if size > 1.9 * stages["base"].get(name, 0.0) > 0]
+    difference = sum(stages["ema"][name] - stages["base"][name] for name in names)
+    assert difference == pytest.approx(2 * 7_615_616_512 / 8, rel=0.01)
+    batch = {teacher: plan.host["a batch"] for teacher, plan in plans.items()}
+    assert batch["base"] > batch["ref"] and batch["base"] == batch["self"]
+    config.algorithm.distill_loss = "jsd"
+    assert plan_of(config, shapes_of(config), h100s(8)).step.roles == {"actor"}

@@ -117,6 +117,21 @@ def test_the_reference_is_reset_every_so_many_steps(
     assert trainer.parts.ref is not None and trainer.parts.ref.reset.call_count == resets  # type: ignore[attr-defined]
 
 
+def test_a_teacher_that_is_an_average_follows_the_policy_and_is_in_checkpoints(
+    trainer: PPOTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer.parts.critic = None
+    algorithm = trainer.parts.config.algorithm
+    for name, value in (("distill_coef", 1.0), ("distill_teacher", "ema"), ("distill_ema", 0.25)):
+        monkeypatch.setattr(algorithm, name, value)
+    stages.reset_reference(trainer.parts, trainer.open_step(3), Mock())
+    assert trainer.parts.ref is not None
+    trainer.parts.ref.reset.assert_called_once_with(weight=0.25)  # type: ignore[attr-defined]
+    assert set(trainer.learners) == {"actor", "ref"}
+    monkeypatch.setattr(algorithm, "distill_teacher", "base")
+    assert set(trainer.learners) == {"actor"}
+
+
 def test_a_checkpoint_holds_the_reference_only_if_it_is_reset(trainer: PPOTrainer) -> None:
     trainer.parts.critic = None
     assert set(trainer.learners) == {"actor"}

@@ -93,6 +93,7 @@ def step_columns(config: Config) -> list[str]:
     wanted = needs(config)
     return [
         "prompt_ids",
+        *["teacher_prompt_ids"] * bool(config.algorithm.self_distillation),
         "response_ids",
         "response_mask",
         "rollout_log_probs",
@@ -113,6 +114,8 @@ def update_columns(config: Config) -> tuple[str, ...]:
     columns = [*["advantages"] * wanted.advantages_of_tokens, "rollout_log_probs"]
     columns += ["old_log_probs"] * wanted.old_log_probs + ["covariance_rank"] * wanted.covariance_rank
     columns += ["is_high_entropy"] * wanted.entropy
+    reads_teacher_prompts = config.algorithm.distillation == "jsd" and bool(config.algorithm.self_distillation)
+    columns += ["teacher_prompt_ids"] * reads_teacher_prompts
     return (*columns, *_of_updates(config))
 
 

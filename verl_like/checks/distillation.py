@@ -14,7 +14,7 @@ def distillation_has_a_teacher(config: Config) -> Iterator[str]:
     algorithm = config.algorithm
     if not algorithm.distillation:
         return
-    if not config.ref.path:
+    if not config.ref.path and algorithm.distill_teacher == "ref":
         yield (
             f"algorithm.distill_coef is {algorithm.distill_coef:g}, but ref.path is empty, so there is no teacher. Set "
             "ref.path to the teacher's folder or hub name, or algorithm.distill_coef=0."

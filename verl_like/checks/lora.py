@@ -13,12 +13,19 @@ MAX_ENGINE_RANK = 512  # of vLLM 0.32; a test compares it with the installed ver
 def ref_has_its_own_model(config: Config, gpus: Gpus) -> Iterator[str]:
     names = ("max_tokens_per_micro_batch", "sequence_parallel_size", "fsdp")
     idle = [name for name in names if getattr(config.ref, name) != getattr(RefConfig(), name)]
-    if config.ref_is_actor and idle:
-        yield (
-            f"{' and '.join(f'ref.{name}' for name in idle)} would have no effect: with model.lora.rank="
-            f"{config.model.lora.rank} the reference is the actor without its adapters. Set "
-            f"{' and '.join(f'actor.{name}' for name in idle)}, or name a separate model in ref.path."
-        )
+    if not (config.ref_is_actor and idle):
+        return
+    found, kind, otherwise = (
+        f"model.lora.rank={config.model.lora.rank}",
+        "the actor without its adapters",
+        "name a separate model in ref.path",
+    )
+    if config.algorithm.self_distillation == "self":
+        found, kind, otherwise = "algorithm.distill_teacher=self", "the actor", "leave them at their defaults"
+    yield (
+        f"{' and '.join(f'ref.{name}' for name in idle)} would have no effect: with {found} the reference is {kind}. "
+        f"Set {' and '.join(f'actor.{name}' for name in idle)}, or {otherwise}."
+    )
 
 
 def engine_takes_adapters(config: Config, gpus: Gpus) -> Iterator[str]:

@@ -184,6 +184,24 @@ def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:
             )
 
 
+def teachers_rows_fit_the_policy(config: Config, gpus: Gpus) -> Iterator[str]:
+    """A teacher that is a version of the policy reads longer rows."""
+    data, path = config.data, config.model.path
+    if not (config.algorithm.self_distillation and path):
+        return
+    longest = config.longest_teacher_prompt + data.max_response_length
+    limit, field = _positions(_config_of(path, config.model.override_config))
+    if limit is None or longest <= limit or data.max_prompt_length + data.max_response_length > limit:
+        return  # in the last case rows_fit_the_models reports it
+    remaining = int(limit) - data.max_prompt_length - data.max_response_length
+    yield (
+        f"data.max_prompt_length={data.max_prompt_length} + data.max_privileged_context_length="
+        f"{data.max_privileged_context_length} + data.max_response_length={data.max_response_length} are {longest} "
+        f"tokens, but model.path={path} reads at most {limit:g} ({field} in its config.json). Set "
+        f"data.max_privileged_context_length={max(remaining, 1)} or less, or use a model with a longer context."
+    )
+
+
 def _positions(model: Mapping[str, Any]) -> tuple[float | None, str]:
     """Return the longest sequence that a model reads and the field that states it; None if no field does."""
     stated = {key: model[key] for key in _POSITIONS if isinstance(model.get(key), int)}
@@ -313,6 +331,7 @@ MODEL_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     model_is_named,
     models_are_of_text,
     rows_fit_the_models,
+    teachers_rows_fit_the_policy,
     model_features_are_supported,
     heads_divide_evenly,
     heads_fit_the_engine,

@@ -45,7 +45,8 @@ def pools_are_known(config: Config, gpus: Gpus) -> Iterator[str]:
 def pools_have_a_role(config: Config) -> Iterator[str]:
     wanted = needs(config)
     if REF in config.cluster.placement and (not wanted.ref or config.ref_is_actor):
-        found = "it is the actor without its adapters" if wanted.ref else "no KL term needs one"
+        actor = "the actor itself" if config.algorithm.self_distillation == "self" else "the actor without its adapters"
+        found = f"it is {actor}" if wanted.ref else "no KL term needs one"
         yield (
             f"cluster.placement has the pool {REF}, but the run has no separate reference: {found}. Leave out the pool"
             f"{'.' if wanted.ref else ', or set actor.kl_loss_coef.'}"

@@ -42,6 +42,7 @@ from verl_like.checks.pools import pools_have_a_role, pools_problem
 from verl_like.checks.reward import REWARD_RULES, reward_files_exist
 from verl_like.checks.sampling_mask import SAMPLING_MASK_RULES, every_request_can_report_its_mask
 from verl_like.checks.schedule import SCHEDULE_RULES, schedule_warnings
+from verl_like.checks.self_distillation import SELF_DISTILLATION_RULES
 from verl_like.checks.validation import best_metric_is_measured, generation_has_a_validation, val_files_are_set
 from verl_like.config.options import wrong_values
 from verl_like.config.problems import refuse
@@ -102,7 +103,7 @@ def contradictions(config: Config, *, num_devices: int | None = None) -> list[st
     is_here = num_devices is None and not config.cluster.address
     gpus = gpus_here() if is_here else Gpus(num_devices)
     unknown = list(algorithms_exist(config))
-    of_losses = (*ALGORITHM_RULES, *LOSS_RULES, *DISTILLATION_RULES)
+    of_losses = (*ALGORITHM_RULES, *LOSS_RULES, *DISTILLATION_RULES, *SELF_DISTILLATION_RULES)
     of_algorithms = () if unknown else (*of_losses, *SCHEDULE_RULES, pools_have_a_role)
     own_rules = (*of_algorithms, *REWARD_RULES, *ENVIRONMENT_RULES)
     return [

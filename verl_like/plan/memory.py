@@ -55,6 +55,7 @@ class Sharded:
 
     Args:
         is_cut: whether the model is sharded over the ranks; else each rank has a replica.
+        is_averaged: whether frozen weights are float32, to be averaged with others.
         has_adapters: whether only adapters are trained (``model.lora``).
         itemsize: bytes per element in forward and backward.
         is_gpu: whether it runs on a GPU, where the next layer is gathered while one runs.
@@ -68,6 +69,7 @@ class Sharded:
     fsdp: FsdpConfig
     is_cut: bool = True
     is_frozen: bool = False
+    is_averaged: bool = False
     has_adapters: bool = False
     is_fused: bool = False
 
@@ -129,7 +131,8 @@ class Sharded:
     def weights(self) -> float:
         """Bytes of this rank's weight shards: float32 master weights, and frozen weights in the pass's dtype."""
         num_read = self.shape.num_parameters if self.is_frozen or self.has_adapters else 0
-        return (self.itemsize * num_read + FLOAT32 * self.num_learning) / self._pieces
+        itemsize = FLOAT32 if self.is_averaged else self.itemsize
+        return (itemsize * num_read + FLOAT32 * self.num_learning) / self._pieces
 
     @property
     def optimizer(self) -> float:

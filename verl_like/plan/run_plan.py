@@ -202,7 +202,7 @@ def _host(
     copied = sum(of_node(role) * role.sharded.learning for role in roles) if config.trainer.async_save else 0.0
     offloaded = sum(of_node(role) * role.host_bytes for role in roles) if location.is_gpu else 0.0
     num_rows = config.data.train_batch_size * config.rollout.n
-    row = config.data.max_prompt_length + config.data.max_response_length * (step.num_columns - 1)
+    row = config.data.max_prompt_length + step.teacher_tokens + config.data.max_response_length * (step.num_columns - 1)
     scorers = SCORER_BYTES * config.reward.num_workers * step.generates
     parts = {
         location.workers: workers * (GPU_WORKER_BYTES if location.is_gpu else WORKER_BYTES),

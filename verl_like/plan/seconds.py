@@ -14,7 +14,7 @@ from verl_like.config.schema import Config
 from verl_like.plan.passes import link_bytes_per_s, memory_bytes_per_s, passes_seconds, product_flops, rows_of
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.stages import Location, engine_of, location_of_pool, roles_of
-from verl_like.plan.step import TRAIN, step_of
+from verl_like.plan.step import TRAIN, as_the_reference_sees, step_of
 
 BACKWARD = 2  # cost in forward passes, for the model's FLOP
 # Host work of an engine step that no GPU hides: vLLM's input preparation, and its scheduler and outputs for each
@@ -44,10 +44,12 @@ def stage_seconds(
             continue
         size = (config.critic if stage.role == "critic" else config.actor).mini_batch_size
         role = roles[stage.role]
-        rows = rows_of(config, role, response_tokens, epochs=stage.epochs, mini_batch_size=size)
+        seen = as_the_reference_sees(config)
+        of_stage = seen if name == "ref_log_probs" else config
+        rows = rows_of(of_stage, role, response_tokens, epochs=stage.epochs, mini_batch_size=size)
         seconds[name] = passes_seconds(config, role, rows)
         if stage.teacher:
-            rows = rows_of(config, roles[stage.teacher], response_tokens, epochs=0, mini_batch_size=size)
+            rows = rows_of(seen, roles[stage.teacher], response_tokens, epochs=0, mini_batch_size=size)
             seconds[name] += stage.epochs * passes_seconds(config, roles[stage.teacher], rows)
     if step.generates_in_steps:
         seconds["sync"] = _sync_s(config, shapes["actor"], location_of_pool(config, TRAINER, location))

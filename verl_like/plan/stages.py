@@ -19,7 +19,7 @@ from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConf
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
 from verl_like.plan.shape import ModelShape
-from verl_like.plan.step import TRAIN, step_of
+from verl_like.plan.step import TRAIN, as_the_reference_sees, step_of
 
 # CUDA context, NCCL buffers, cuBLAS workspaces, and memory of captured graphs while the engine sleeps. Assumed.
 GPU_FIXED_BYTES = 2.0 * GIB
@@ -119,7 +119,9 @@ def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Locatio
     present = step_of(config, job).roles
     made = [_role("actor", config, config.actor, shapes["actor"], location, optim=config.actor.optim)]
     if "ref" in present:
-        made.append(_role("ref", config, config.ref, shapes["ref"], location))
+        averages = config.algorithm.self_distillation == "ema"
+        seen = as_the_reference_sees(config)
+        made.append(_role("ref", seen, config.ref, shapes["ref"], location, is_averaged=averages))
     if "critic" in present:
         made.append(_role("critic", config, config.critic, shapes["critic"], location, optim=config.critic.optim))
     if "reward model" in present:
@@ -128,7 +130,14 @@ def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Locatio
 
 
 def _role(
-    name: str, config: Config, section: Section, shape: ModelShape, location: Location, optim: OptimConfig | None = None
+    name: str,
+    config: Config,
+    section: Section,
+    shape: ModelShape,
+    location: Location,
+    optim: OptimConfig | None = None,
+    *,
+    is_averaged: bool = False,
 ) -> Role:
     pool = name if name in config.cluster.placement else TRAINER
     location = location_of_pool(config, pool, location)
@@ -140,13 +149,14 @@ def _role(
         is_gpu=location.is_gpu,
         fsdp=fsdp,
         is_frozen=optim is None,
+        is_averaged=is_averaged,
         has_adapters=optim is not None and bool(config.model.lora.rank),
         is_fused=location.is_gpu and _fuses_layers(config, shape),
         is_cut=is_cut(
             fsdp,
             device=location.torch_device,
             dtype=dtype,
-            is_frozen=optim is None,
+            is_frozen=optim is None and not is_averaged,
             num_parameters=shape.num_parameters,
         ),
     )

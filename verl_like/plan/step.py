@@ -36,6 +36,7 @@ class PlannedStep:
         before: stages that run before the first step, and in no step.
         in_validation: stages that run only in validations; a plan has their memory, but not their seconds.
         num_columns: token columns of a batch; all but the prompt's have a response's length.
+        teacher_tokens: of the longest prompt of a teacher that has its own; 0 for none.
     """
 
     stages: Mapping[str, Stage]
@@ -43,6 +44,7 @@ class PlannedStep:
     num_columns: int
     before: frozenset[str] = frozenset()
     in_validation: frozenset[str] = frozenset()
+    teacher_tokens: int = 0
 
     @property
     def generates_in_steps(self) -> bool:
@@ -83,9 +85,20 @@ def step_of(config: Config, job: str) -> PlannedStep:
     if wanted.critic:
         stages["values"] = Stage(role="critic")
         stages["update_critic"] = Stage(role="critic", epochs=config.critic.epochs)
-    teacher = "ref" if config.algorithm.distillation == "jsd" else ""
+    teacher = ("actor" if config.ref_is_actor else "ref") if config.algorithm.distillation == "jsd" else ""
     stages["update_actor"] = Stage(role="actor", epochs=config.actor.epochs, teacher=teacher)
-    return PlannedStep(stages=stages, generates=True, num_columns=len(step_columns(config)))
+    columns = [name for name in step_columns(config) if name != "teacher_prompt_ids"]
+    return PlannedStep(
+        stages=stages,
+        generates=True,
+        num_columns=len(columns),
+        teacher_tokens=config.longest_teacher_prompt if config.algorithm.self_distillation else 0,
+    )
+
+
+def as_the_reference_sees(config: Config) -> Config:
+    """Return the configuration with the longest prompt that the reference sees, instead of the policy's."""
+    return replace(config, data=replace(config.data, max_prompt_length=config.longest_teacher_prompt))
 
 
 def planned_config(config: Config, job: str) -> Config:

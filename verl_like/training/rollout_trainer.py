@@ -56,7 +56,7 @@ class RolloutTrainer(Trainer):
         learners: dict[str, Savable] = {"actor": self.parts.actor}
         if self.parts.critic is not None:
             learners["critic"] = self.parts.critic
-        if self.parts.ref is not None and self.parts.config.ref.reset_every:
+        if self.parts.ref is not None and self.parts.config.ref_changes:
             learners["ref"] = self.parts.ref
         return learners
 
@@ -134,10 +134,10 @@ class RolloutTrainer(Trainer):
         self.progress = Progress.read(state)
 
     def _load_reference(self, path: Path) -> None:
-        """Read the reference of a checkpoint; the one of a run without ``ref.reset_every`` is the initial model."""
+        """Read the reference of a checkpoint; one that does not change is the initial model."""
         if not path.is_dir():
             return
-        if self.parts.ref is not None and self.parts.config.ref.reset_every:
+        if self.parts.ref is not None and self.parts.config.ref_changes:
             self.parts.ref.load(str(path))
         else:
             log.warning(

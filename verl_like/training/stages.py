@@ -216,9 +216,14 @@ def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> Remo
 
 
 def reset_reference(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
-    """Give the reference the actor's weights after every ``ref.reset_every`` steps."""
-    every = parts.config.ref.reset_every
-    if parts.ref is not None and every and state.step % every == 0:
+    """Give the reference the actor's weights after every ``ref.reset_every`` steps; average a teacher that is an
+    average of the policy with them after each step.
+    """
+    every, algorithm = parts.config.ref.reset_every, parts.config.algorithm
+    if parts.ref is not None and algorithm.self_distillation == "ema":
+        with stage("ref_reset"):
+            parts.ref.reset(weight=algorithm.distill_ema)
+    elif parts.ref is not None and every and state.step % every == 0:
         with stage("ref_reset"):
             parts.ref.reset()
     return batch

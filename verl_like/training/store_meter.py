@@ -16,6 +16,7 @@ from verl_like.protocol import bytes_per_token
 
 log = logging.getLogger(__name__)
 
+PROMPTS = ("prompt_ids", "teacher_prompt_ids")
 WARN_FRAC = 0.7  # Ray begins to spill to disk at 0.8
 PAUSE_S = 60.0  # between requests while Ray does not answer
 
@@ -50,8 +51,9 @@ class StoreMeter:
         """Warn once if all ``columns`` of this batch together nearly fill the store."""
         tokens = int(batch.facts["response_tokens"].sum())
         prompt_tokens = int(batch.facts["prompt_tokens"].sum())
-        of_response = [name for name in columns if name != "prompt_ids"]
-        expected = tokens * bytes_per_token(of_response) + prompt_tokens * bytes_per_token(["prompt_ids"])
+        of_prompt = [name for name in columns if name in PROMPTS]  # a teacher's prompts count like the policy's
+        of_response = [name for name in columns if name not in PROMPTS]
+        expected = tokens * bytes_per_token(of_response) + prompt_tokens * bytes_per_token(of_prompt)
         if "candidates" in batch.facts:
             expected += int(batch.facts["candidates"].sum()) * np.dtype(np.int32).itemsize
         if self._before is None:

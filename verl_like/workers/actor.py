@@ -45,7 +45,7 @@ class ActorRole:
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._correction = setup.config.algorithm.rollout_correction
         self._learner: Learner | None = None
-        self._teacher: PolicyEngine | None = None
+        self._teacher: PolicyEngine | None = None  # a separate model
         self._unwritten: Callable[[], None] | None = None
         self._is_compiled = self._has_compiled_layers = False
         if setup.actor_updates:
@@ -65,10 +65,13 @@ class ActorRole:
         assert self._learner is not None, "this actor was built with actor_updates=0, so it cannot be trained"
         return self._learner
 
-    def learn_from(self, teacher: PolicyEngine) -> None:
-        """Let updates compare the policy with a frozen model in these workers (``algorithm.distill_loss=jsd``)."""
-        self._teacher = teacher
-        self.engine.distil_from(teacher, beta=self._setup.config.algorithm.distill_beta)
+    def learn_from(self, teacher: PolicyEngine, *, without_adapters: bool = False) -> None:
+        """Let updates compare the policy with a model in these workers (``algorithm.distill_loss=jsd``), its own or
+        another one.
+        """
+        self._teacher = None if teacher is self.engine else teacher
+        beta = self._setup.config.algorithm.distill_beta
+        self.engine.distil_from(teacher, beta=beta, without_adapters=without_adapters)
 
     def _seed(self) -> None:
         """Seed torch's global state of an update from the run's seed, the rank and the weight version.

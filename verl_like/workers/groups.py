@@ -152,9 +152,9 @@ class RefGroup(LoadedGroup):
             RefRole.ref_log_probs, batch, partition, adds=frozenset({"ref_log_probs"}), interruptible=True
         )
 
-    def reset(self) -> None:
-        """Take the actor's weights."""
-        self._group.call(RefRole.reset)
+    def reset(self, *, weight: float = 1.0) -> None:
+        """Take the actor's weights, or average with them: they have this weight, from 0 to 1."""
+        self._group.call(RefRole.reset, weight)
 
 
 class CriticGroup(LoadedGroup):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from verl_like.backends.base import EngineSettings, PolicyEngine, RolloutEngine
@@ -64,7 +65,8 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
         with stage("build/ref"):
             roles["RefRole"] = _reference(setup, backend, roles.get("ActorRole"))
             if config.algorithm.distillation == "jsd":
-                roles["ActorRole"].learn_from(roles["RefRole"].engine)
+                ref: RefRole = roles["RefRole"]
+                roles["ActorRole"].learn_from(ref.engine, without_adapters=ref.without_adapters)
     if "critic" in setup.roles:
         with stage("build/critic"):
             roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))
@@ -89,14 +91,13 @@ def _actor(setup: WorkerSetup, policy: PolicyEngine, rollout: RolloutEngine | No
 
 
 def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole | None) -> RefRole:
-    """Return a reference with its own model, or with the actor's model without its adapters, which has the initial
-    weights.
-    """
+    """Return a reference with its own model, or with the actor's, as ``Config.ref_is_actor`` explains."""
     config = setup.config
     if config.ref_is_actor:
         assert actor is not None, "a reference that is the actor is in its workers (checks/pools.py)"
         return RefRole(setup, actor.engine, is_actor=True)
     settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
+    settings = replace(settings, is_averaged=config.algorithm.self_distillation == "ema")
     return RefRole(setup, backend.policy(settings), is_actor=False, policy=None if actor is None else actor.engine)
 
 
