@@ -143,7 +143,7 @@ def test_a_template_that_cannot_be_used_is_refused(
         dataset(given, plain(teacher_prompt=template), tokenizer)
 
 
-def test_a_chat_without_a_user_has_no_place_for_the_context(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_chat_without_a_user_message_cannot_take_a_context(tokenizer: PreTrainedTokenizerBase) -> None:
     given = rows({"prompt": [{"role": "system", "content": "1"}], "privileged_context": "2"})
     with pytest.raises(ValueError, match=r"row 0 of x: data.teacher_prompt wraps the last user message, but"):
         dataset(given, DataConfig(), tokenizer)

@@ -38,7 +38,7 @@ def test_a_copy_computes_the_log_probs_of_the_policy_and_a_checkpoint_restores_i
 
 
 def check_average(found: dict[str, dict[str, torch.Tensor]]) -> None:
-    """The embedding, which is also the output layer, is averaged once: weight 0.25, in float64."""
+    """Compare averages of weight 0.25 with float64; the embedding is also the output layer, and is averaged once."""
     assert "model.embed_tokens.weight" in found["average"]
     for name, average in found["average"].items():
         policy = found["policy"][name].double()

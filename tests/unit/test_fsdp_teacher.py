@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from tests.unit._fsdp_ranks import build_engine, tiny_model
 from tests.unit._fsdp_teacher_ranks import BETA, COEF, privileged_rows, rows, two_updates
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
-from verl_like.config.schema import LoraConfig
+from verl_like.algorithms.distillation import Distillation
+from verl_like.algorithms.types import BatchTotals, LossInputs
+from verl_like.config.schema import AlgorithmConfig, Config, LoraConfig
+from verl_like.protocol import DataProto
+from verl_like.workers.ref import RefRole
+from verl_like.workers.setup import WorkerSetup
 
 TEMPERATURE = 0.8  # of the engines in _fsdp_ranks.py
 
@@ -71,6 +76,47 @@ def test_the_first_update_has_the_gradient_of_plain_models(models: tuple[Path, P
     assert first["grad_norm"] == pytest.approx(norm, rel=1e-4)
     assert first["actor/loss"] == pytest.approx(float(loss.detach()), rel=1e-5, abs=5e-7)  # its terms cancel
     assert first["actor/distill_loss"] == pytest.approx(float(divergence.detach()[mask].mean()), rel=1e-5)
+
+
+class LocalRows:
+    """Rows of a batch that need no store."""
+
+    def __init__(self, table: DataProto) -> None:
+        self._table = table
+
+    def fetch(self, columns: Sequence[str], *, timeout_s: float) -> DataProto:
+        return DataProto({name: self._table[name] for name in columns})
+
+
+@pytest.mark.parametrize("teacher", ["self", "base"])
+def test_advantages_come_from_the_log_probs_after_the_teachers_prompts(models: tuple[Path, Path], teacher: str) -> None:
+    """A teacher that sees the context: c (log T - log S) of plain models in float64, at the rollout's temperature."""
+    config = Config(algorithm=AlgorithmConfig(distill_coef=COEF, distill_teacher=teacher))
+    config.rollout.temperature = TEMPERATURE
+    roles = frozenset({"actor", "ref"})
+    setup = WorkerSetup(config=config, rank=0, world_size=1, device="cpu", run_id="test", roles=roles)
+    role = RefRole(setup, build_engine(models[0]), is_actor=teacher == "self")
+    table = privileged_rows()
+    _, found = role.ref_log_probs(LocalRows(table))  # type: ignore[arg-type]
+    chosen = torch.from_numpy(table.ragged("response_ids").values.astype(np.int64))[:, None]
+    student = AutoModelForCausalLM.from_pretrained(models[0], dtype=torch.float64)
+    with torch.no_grad():
+        s, t = (
+            distributions(student, 64, prompts=prompts).gather(-1, chosen)[:, 0]
+            for prompts in ("prompt_ids", "teacher_prompt_ids")
+        )
+    inputs = LossInputs(
+        log_probs=s[None],
+        old_log_probs=s[None],
+        ref_log_probs=torch.from_numpy(found.ragged("ref_log_probs").values)[None].double(),
+        advantages=torch.zeros(1, len(s), dtype=torch.float64),
+        response_mask=torch.ones(1, len(s), dtype=torch.bool),
+        totals=BatchTotals(num_tokens=len(s), num_sequences=1, max_response_tokens=len(s)),
+    )
+    taught, _, divergence = Distillation(COEF, "pg").applied(inputs, {}, "token-mean")
+    torch.testing.assert_close(taught.advantages[0], COEF * (t - s), atol=1e-5, rtol=1e-5)
+    assert float(divergence) == pytest.approx(float((s - t).mean()), abs=1e-5)
+    assert float((t - s).abs().max()) > 0.01, "the context matters"
 
 
 def test_a_policy_that_sees_what_its_teacher_sees_does_not_differ_from_it(models: tuple[Path, Path]) -> None:
