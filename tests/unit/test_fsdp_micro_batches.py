@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from verl_like.backends.fsdp import micro_batches
-from verl_like.backends.fsdp.micro_batches import MicroBatchPlan
+from verl_like.backends.fsdp.micro_batches import MicroBatchPlan, aligned_columns
 from verl_like.protocol import DataProto, Ragged
 
 
@@ -131,3 +131,30 @@ def test_both_rows_of_a_pair_run_in_one_pass(balance_by: str, remove_padding: bo
                 assert batch.inputs.input_ids.numel() <= 400
     assert counts[True, 30] == counts[False, 30] == 20
     assert counts[True, 400] < counts[False, 400] if remove_padding else counts[True, 400] == counts[False, 400]
+
+
+@pytest.mark.parametrize("share_prompts", [True, False])
+def test_a_teachers_pass_has_the_policys_responses_after_its_own_prompts(share_prompts: bool) -> None:
+    rows = DataProto(
+        {
+            "prompt_ids": Ragged.from_rows([[1, 2], [1, 2], [3]], "int32"),
+            "teacher_prompt_ids": Ragged.from_rows([[9, 1, 2], [9, 1, 2], [3]], "int32"),
+            "response_ids": Ragged.from_rows([[4, 5, 6], [7, 8], [6]], "int32"),
+        }
+    )
+    [batch] = planned(rows, max_tokens=100, share_prompts=share_prompts).passes(1)
+    assert torch.equal(batch.teacher_inputs.targets, batch.inputs.targets)
+    for inputs, prompts in ((batch.inputs, {(1, 2), (3,)}), (batch.teacher_inputs, {(9, 1, 2), (3,)})):
+        ids, positions = inputs.input_ids[0].tolist(), inputs.position_ids[0].tolist()
+        starts = [index for index, position in enumerate(positions) if position == 0]
+        found = {next(prompt for prompt in prompts if tuple(ids[at : at + len(prompt)]) == prompt) for at in starts}
+        assert found == prompts
+    del rows.columns["teacher_prompt_ids"]
+    [batch] = planned(rows, max_tokens=100, share_prompts=share_prompts).passes(1)
+    assert batch.teacher_inputs is batch.inputs
+
+
+def test_prompts_are_no_column_of_responses_even_if_their_lengths_are_equal() -> None:
+    ids = Ragged.from_rows([[1, 2], [3]], "int32")
+    names = ("prompt_ids", "teacher_prompt_ids", "response_ids", "advantages")
+    assert set(aligned_columns(DataProto(dict.fromkeys(names, ids)))) == {"response_ids", "advantages"}
