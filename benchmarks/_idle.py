@@ -222,7 +222,7 @@ class IdlePrompts:
 
     def __init__(self, num_prompts: int) -> None:
         self.num_drawn = 0
-        self._prompts = [
+        self.prompts = [
             Prompt(
                 prompt_ids=np.zeros(workload.PROMPT_LENGTH, np.int32),
                 uid=f"rows:{i}",
@@ -237,8 +237,8 @@ class IdlePrompts:
         ]
 
     def next_batch(self) -> list[Prompt]:
-        self.num_drawn += len(self._prompts)
-        return self._prompts
+        self.num_drawn += len(self.prompts)
+        return self.prompts
 
     def feedback(self, uids: Iterable[str], scores: Iterable[float]) -> None:
         """Ignore scores: the order of prompts does not depend on them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import arguments, train
 from verl_like.cli import main
+from verl_like.runs.snapshot_files import recorded_rows, snapshot_of
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 # One update a step, so that the old policy of pg is that of the update.
@@ -101,6 +103,70 @@ def test_without_contexts_no_worker_starts(
     options = ("algorithm=distill", "algorithm.distill_teacher=self", "data.max_privileged_context_length=4")
     assert main(["train", *arguments(arithmetic, tmp_path, *options, "--dry-run")]) == 2
     assert "rows has a text in 'privileged_context', so the teacher would see what" in capsys.readouterr().err
+
+
+def by_parity(data: Path, out: Path, names: tuple[str, str] = ("even", "odd")) -> Path:
+    """Write the training rows with a teacher each, by the parity of their first digit."""
+    rows = pq.read_table(data / "train.parquet")
+    teachers = [names[int(prompt[0]) % 2] for prompt in rows["prompt"].to_pylist()]
+    pq.write_table(rows.append_column("teacher", pa.array(teachers)), out / "rows.parquet")
+    return out / "rows.parquet"
+
+
+def log_probs(model: Path, prompt: list[int], response: list[int]) -> np.ndarray:
+    """Return the log-probs of a response's tokens by a plain model."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.no_grad():
+        logits = AutoModelForCausalLM.from_pretrained(model)(torch.tensor([prompt + response])).logits[0]
+    found = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+    return found.gather(-1, torch.tensor(response)[:, None])[:, 0].numpy()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", [(), ("cluster.placement={trainer: 1, ref: 1}",)], ids=["together", "own workers"])
+def test_each_row_learns_from_the_teacher_that_it_names(
+    extra: tuple[str, ...], arithmetic: Path, teacher: Path, tmp_path: Path, ray_cluster: KeptWorkers
+) -> None:
+    """One of the teachers is the initial policy; a run that was interrupted continues bit for bit."""
+    from transformers import AutoTokenizer
+
+    models = {"even": teacher, "odd": arithmetic / "model"}
+    several = f"ref.teachers={{{', '.join(f'{name}: {path}' for name, path in models.items())}}}"
+    files = f"data.train_files=[{by_parity(arithmetic, tmp_path)}]"
+    options = (*COMMON, files, several, "trainer.num_capsules=4", *extra)
+    whole = train(arithmetic, tmp_path / "whole", *options, "trainer.total_training_steps=4")
+    tokenizer, seen = AutoTokenizer.from_pretrained(arithmetic / "model"), set()
+    snapshot = snapshot_of(whole.folder / "capsules", 1)
+    assert snapshot is not None
+    for _, columns in recorded_rows(snapshot):
+        rows = [columns[name] for name in ("prompt_ids", "response_ids", "ref_log_probs")]
+        for prompt, response, found in zip(*rows, strict=True):
+            name = ("even", "odd")[int(tokenizer.decode(prompt.tolist())[0]) % 2]
+            expected = log_probs(models[name], prompt.tolist(), response.tolist())
+            np.testing.assert_allclose(found, expected, atol=1e-4)
+            seen.add(name)
+    assert seen == set(models)
+    train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=2")
+    ray_cluster.end()
+    resumed = train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=4")
+    for step, metrics in whole.metrics.items():
+        numbers = {name: value for name, value in metrics.items() if name.startswith("actor/")}
+        assert {name: resumed.metrics[step][name] for name in numbers} == numbers, f"step {step}"
+
+
+def test_a_row_without_a_teacher_is_named_before_a_worker_starts(
+    arithmetic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The files of validation have no such column."""
+    files = f"data.train_files=[{by_parity(arithmetic, tmp_path, ('even', 'uneven'))}]"
+    several = f"ref.teachers={{even: {arithmetic}/model, odd: {arithmetic}/model}}"
+    assert main(["train", *arguments(arithmetic, tmp_path, "algorithm=distill", files, several, "--dry-run")]) == 2
+    found = capsys.readouterr().err
+    assert "has 'uneven' in the column teacher (data.teacher_key), but ref.teachers has even, odd" in found
+    files = f"data.train_files=[{by_parity(arithmetic, tmp_path)}]"
+    assert main(["train", *arguments(arithmetic, tmp_path, "algorithm=distill", files, several, "--dry-run")]) == 0
 
 
 def test_without_a_teacher_no_worker_starts(

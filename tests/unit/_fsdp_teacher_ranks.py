@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from tests.unit._fsdp_ranks import VOCAB, build_engine, build_learner, make_rows, my_rows, weights_of
+from tests.unit._teacher_roles import remote, setup_of
 from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.distillation import Distillation
 from verl_like.config.schema import ActorConfig, FsdpConfig
 from verl_like.protocol import DataProto, Ragged
+from verl_like.workers.teachers import TeachersRole
 
 BETA, COEF = 0.3, 0.7
 
@@ -62,3 +64,30 @@ def two_updates(
     found = [learner.update(my_rows(table, split), loss) for _ in range(2)]
     frozen.offload()
     return {"metrics": found, "weights": weights_of(engine), "is_sharded": frozen.layout.is_sharded}
+
+
+def log_probs_by_teacher(models: list[Path], teachers: list[int], split: str = "even") -> dict[str, Any]:
+    """Return the log-probs of each row of this rank by its teacher, under the row's number, and the rows that each
+    model has run here.
+    """
+    num_run = [0] * len(models)
+    engines: list[Any] = []
+
+    def engine_of(path: str) -> Any:
+        engine = build_engine(Path(path), is_frozen=True, fsdp=FsdpConfig(shard_size="all"), max_tokens=25)
+        number, run = len(engines), engine.forward_log_probs
+        engines.append(engine)
+
+        def counted(rows: DataProto, **settings: Any) -> Any:
+            num_run[number] += len(rows)
+            return run(rows, **settings)
+
+        engine.forward_log_probs = counted
+        return engine
+
+    role = TeachersRole(setup_of({f"teacher {path}": str(path) for path in models}, temperature=0.8), engine_of)
+    table = my_rows(DataProto({**rows().columns, "number": np.arange(len(teachers))}), split)
+    numbers = np.asarray(table["number"]) if len(table) else np.empty(0, np.int64)
+    _, found = role.ref_log_probs(remote(table), np.array(teachers)[numbers], used=sorted(set(teachers)))
+    log_probs = dict(zip(numbers.tolist(), found.ragged("ref_log_probs"), strict=True))
+    return {"log_probs": log_probs, "num_run": num_run, "sharded": [engine.layout.is_sharded for engine in engines]}

@@ -12,6 +12,7 @@ from verl_like.checks.distillation import DISTILLATION_RULES
 
 ON = {"algorithm__distill_coef": 1.0, "ref__path": "teacher"}
 JSD = {**ON, "algorithm__distill_loss": "jsd"}
+SEVERAL = {"algorithm__distill_coef": 1.0, "ref__teachers": {"math": "a", "code": "b"}}
 
 
 def problems(**changes: object) -> list[str]:
@@ -30,6 +31,7 @@ def test_a_run_with_a_teacher_and_one_without_distillation_pass() -> None:
     assert not problems(**ON)
     assert not problems(**JSD, algorithm__distill_beta=1.0)
     assert not problems(**ON, algorithm__adv_estimator="none")
+    assert not problems(**SEVERAL, data__teacher_key="subject", cluster__placement={"trainer": 1, "ref": 1})
 
 
 def test_distillation_without_a_teacher_is_refused() -> None:
@@ -39,9 +41,32 @@ def test_distillation_without_a_teacher_is_refused() -> None:
     ]
 
 
+def test_teachers_that_nothing_reads_are_refused() -> None:
+    assert problems(ref__teachers={"math": "a", "code": "b"}) == [
+        "ref.teachers names math, code, but algorithm.distill_coef is 0, so nothing is distilled. Set "
+        "algorithm.distill_coef=1, or leave ref.teachers empty."
+    ]
+    assert problems(**SEVERAL, ref__path="c") == [
+        "ref.teachers names math, code, but ref.path is c: expected either several teachers or one. Leave ref.path "
+        "empty, or ref.teachers."
+    ]
+    assert problems(**ON, data__teacher_key="subject") == [
+        "data.teacher_key is subject, but ref.teachers is empty, so nothing reads it. Set ref.teachers={name: model, "
+        "...}, or leave data.teacher_key at its default."
+    ]
+
+
+def test_several_teachers_in_the_passes_of_updates_are_refused() -> None:
+    assert problems(**SEVERAL, algorithm__distill_loss="jsd") == [
+        "ref.teachers names math, code, but algorithm.distill_loss is jsd, which compares each pass of an update with "
+        "one teacher. Set algorithm.distill_loss=pg, or a single teacher in ref.path."
+    ]
+
+
+@pytest.mark.parametrize("teachers", [ON, SEVERAL])
 @pytest.mark.parametrize("option", ["actor.kl_loss_coef", "algorithm.kl_coef"])
-def test_a_kl_to_the_teacher_is_refused(option: str) -> None:
-    assert problems(**ON, **{option.replace(".", "__"): 0.01}) == [
+def test_a_kl_to_the_teacher_is_refused(option: str, teachers: dict[str, object]) -> None:
+    assert problems(**teachers, **{option.replace(".", "__"): 0.01}) == [
         f"{option} compares the policy with the reference, but with algorithm.distill_coef=1 the reference is the "
         f"teacher. Set {option}=0, or algorithm.distill_coef=0."
     ]

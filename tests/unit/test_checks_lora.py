@@ -33,6 +33,8 @@ def test_options_of_a_reference_that_is_the_actor_are_refused(config: Config) ->
     assert problem.endswith("name a separate model in ref.path.")
     config.ref.path = "another"
     assert problems(config) == []
+    config.ref.path, config.ref.teachers = "", {"math": "a", "code": "b"}
+    assert problems(config) == [] and not config.ref_is_actor
     config.ref.path, config.model.lora.rank = "", 0
     assert problems(config) == []
 

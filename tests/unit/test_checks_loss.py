@@ -104,6 +104,11 @@ def test_an_alpha_that_the_divergence_lacks_is_refused() -> None:
         ({"actor__kl_loss_coef": 0.0}, "no KL term has a coefficient above 0", "Set actor.kl_loss_coef"),
         ({"model__lora__rank": 8}, "model.lora.rank is 8", "Set model.lora.rank=0"),
         ({"ref__path": "other"}, "ref.path is other, another model than the actor's", "Leave ref.path empty"),
+        (
+            {"ref__teachers": {"math": "a", "code": "b"}},
+            "ref.teachers has a, b, other models than the actor's",
+            "Leave ref.teachers empty",
+        ),
         ({"cluster__placement": {"trainer": 1, "ref": 1}}, "workers of its pool", "Leave the pool ref out"),
     ],
 )

@@ -300,6 +300,27 @@ def test_the_reference_of_dpo_is_checked_like_that_of_a_run(config: Config, tmp_
     assert problem.startswith(f"dpo.ref_path is {tmp_path}/nowhere, but there is no such folder")
 
 
+def test_every_teacher_is_checked_like_a_reference(config: Config, tmp_path: Path) -> None:
+    config.ref.teachers = {"math": config.model.path, "code": model(tmp_path / "code", tokens="acb")}
+    (problem,) = problems(config)
+    assert problem.startswith(f"ref.teachers.code is {tmp_path}/code, to which 2 token ids of the tokenizer")
+    assert problem.endswith("Set ref.teachers.code to a model with this tokenizer.")
+    config.ref.teachers["code"] = model(tmp_path / "small", vocab_size=3, max_position_embeddings=16)
+    short, lacking = problems(config)
+    assert f"but ref.teachers.code={tmp_path}/small reads at most 16" in short
+    assert lacking.startswith(f"ref.teachers.code is {tmp_path}/small, which has embeddings of 3 tokens")
+    config.ref.teachers["code"] = str(tmp_path / "nowhere")
+    (problem,) = missing(config)
+    assert problem.startswith(f"ref.teachers.code is {tmp_path}/nowhere, but there is no such folder")
+
+
+def test_the_heads_of_every_teacher_are_divided(config: Config, tmp_path: Path) -> None:
+    config.ref.teachers = {"math": config.model.path, "code": model(tmp_path / "code", num_attention_heads=6)}
+    config.cluster.workers_per_node = config.ref.sequence_parallel_size = 4
+    (problem,) = problems(config)
+    assert f"does not divide the 6 attention heads of {tmp_path}/code. Set ref.sequence_parallel_size=3" in problem
+
+
 def test_a_model_of_the_same_tokens_needs_embeddings_of_all(config: Config, tmp_path: Path) -> None:
     config.ref.path = model(tmp_path / "ref", vocab_size=3)
     (problem,) = problems(config)

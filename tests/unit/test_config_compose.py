@@ -312,6 +312,11 @@ def test_files_next_to_a_recipe_are_not_the_shipped_configuration(tmp_path: Path
             "cluster.placement={ref: {n: 1}}",
             "cluster.placement is {'ref': {'n': 1}} (command line), but must be a mapping to numbers, e.g. {key: 1}.",
         ),
+        (
+            "ref.teachers={math: ''}",
+            "ref.teachers is {'math': ''} (command line), but must be a mapping of names to folders or hub names, e.g. "
+            "{math: path1, code: path2}.",
+        ),
         ("rollout.n=0", "rollout.n is 0 (command line), but must be a number above 0."),
         (
             "actor.optim.lr=1e308",

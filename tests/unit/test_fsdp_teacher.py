@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from tests.unit._fsdp_ranks import build_engine, tiny_model
-from tests.unit._fsdp_teacher_ranks import BETA, COEF, privileged_rows, rows, two_updates
+from tests.unit._fsdp_teacher_ranks import BETA, COEF, log_probs_by_teacher, privileged_rows, rows, two_updates
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from verl_like.algorithms.distillation import Distillation
 from verl_like.algorithms.types import BatchTotals, LossInputs
@@ -181,3 +181,53 @@ def test_without_a_teacher_updates_have_no_divergence(models: tuple[Path, Path])
     engine = build_engine(models[0])
     batch = next(engine.plan(rows()).passes(1))
     assert "divergence" not in engine.outputs(batch, entropy=False)
+
+
+TEACHERS = {
+    "one on each rank": [row % 2 for row in range(12)],
+    "few rows of the second": [int(row == 5) for row in range(12)],
+}
+
+
+def by_plain_models(models: tuple[Path, Path], teachers: list[int]) -> list[Tensor]:
+    """Return each row's log-probs of its response tokens by the plain model that it names."""
+    table = rows()
+    responses = table.ragged("response_ids")
+    chosen = torch.from_numpy(responses.values.astype(np.int64))[:, None]
+    by_model = []
+    for path in models:
+        model = AutoModelForCausalLM.from_pretrained(path)
+        with torch.no_grad():
+            found = distributions(model, model.config.vocab_size).gather(-1, chosen)[:, 0]
+        by_model.append(found.split(responses.lengths.tolist()))
+    return [by_model[teacher][row] for row, teacher in enumerate(teachers)]
+
+
+def check_log_probs(ranks: list[dict[str, object]], models: tuple[Path, Path], teachers: list[int]) -> None:
+    """Check that every row has its teacher's log-probs, and that no model has run another's rows."""
+    found: dict[int, object] = {}
+    for rank in ranks:
+        assert isinstance(rank["log_probs"], dict)
+        found |= rank["log_probs"]
+    for row, expected in enumerate(by_plain_models(models, teachers)):
+        np.testing.assert_allclose(found[row], expected.numpy(), atol=2e-5, rtol=0)
+    num_run = np.sum([rank["num_run"] for rank in ranks], axis=0)
+    assert num_run.tolist() == np.bincount(teachers, minlength=2).tolist()
+
+
+@pytest.mark.parametrize("teachers", TEACHERS.values(), ids=TEACHERS)
+def test_each_row_has_the_log_probs_of_its_teacher(models: tuple[Path, Path], teachers: list[int]) -> None:
+    check_log_probs([log_probs_by_teacher(list(models), teachers)], models, teachers)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("teachers", "split"), [(TEACHERS["one on each rank"], "even"), (TEACHERS["few rows of the second"], "uneven")]
+)
+def test_ranks_without_rows_of_a_sharded_teacher_help_the_others(
+    models: tuple[Path, Path], teachers: list[int], split: str
+) -> None:
+    ranks = on_ranks(log_probs_by_teacher, list(models), teachers, split, world_size=2)
+    assert all(rank["sharded"] == [True, True] for rank in ranks)
+    assert any(0 in rank["num_run"] for rank in ranks), "no rank lacks rows of a teacher"
+    check_log_probs(ranks, models, teachers)

@@ -516,6 +516,35 @@ def test_a_critic_in_separate_workers_takes_no_memory_of_the_trainer_and_is_shar
     assert placed.seconds["values"] > 3 * shared.seconds["values"], "two workers do what eight did"
 
 
+def test_teachers_run_one_after_another_each_on_its_share_of_the_rows(folder: Path) -> None:
+    """With offload one is on the accelerator at a time; two names share the first model."""
+    words = [f"model.path={folder}", "algorithm=distill"]
+    location = Location(device=named("H100"), ranks=8, ranks_per_node=8)
+    other = written(folder.parent / "other", {**QWEN2_7B, "num_hidden_layers": 14})
+    several = f"ref.teachers={{math: {folder}, code: {other}, logic: {folder}}}"
+    alone, kept, offloaded = (
+        plan_of(config, shapes_of(config), location)
+        for config in (
+            compose(None, [*words, f"ref.path={folder}"]).config,
+            compose(None, [*words, several]).config,
+            compose(None, [*words, several, "ref.fsdp.offload_params=true"]).config,
+        )
+    )
+    assert set(kept.shapes) == {"actor", "teacher math, logic", "teacher code"}
+    weights = {name: f"{name} weights" for name in ("teacher math, logic", "teacher code")}
+    for stage in ("rollout", "update_actor"):
+        found = [kept.stages[stage][each] for each in weights.values()]
+        assert found == pytest.approx([alone.stages[stage]["ref weights"] * share for share in (1, 0.57)], rel=0.01)
+        assert not offloaded.stages[stage].keys() & set(weights.values())
+    for name, each in weights.items():
+        assert offloaded.stages[f"log-probs of {name}"].keys() & set(weights.values()) == {each}
+    assert "ref_log_probs" not in kept.stages
+    seconds = kept.seconds["log-probs of teacher math, logic"]
+    assert seconds == pytest.approx(alone.seconds["ref_log_probs"] / 2, rel=0.2)
+    assert offloaded.host["offloaded"] > 1.5 * 2 * alone.shapes["ref"].num_parameters
+    assert "teacher code: 4." in text(kept, advice(kept.config, kept.shapes, location))
+
+
 def test_a_faster_split_is_proposed_and_none_if_the_runs_own_is_as_good(folder: Path) -> None:
     location = Location(device=named("H100"), ranks=8, ranks_per_node=8)
 

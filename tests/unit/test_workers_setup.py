@@ -9,7 +9,7 @@ import pytest
 
 from verl_like.config.schema import ClusterConfig, Config, TrainerConfig
 from verl_like.workers.environment import judge_environment, reward_model_environment, worker_environment
-from verl_like.workers.setup import check_one_gpu
+from verl_like.workers.setup import WorkerSetup, check_one_gpu, with_local_models
 
 ENVIRONMENTS = (worker_environment, reward_model_environment, judge_environment)
 
@@ -59,3 +59,14 @@ def test_an_operation_that_cannot_repeat_is_reported_once() -> None:
     done = subprocess.run([sys.executable, "-c", PUTS_TWICE], capture_output=True, text=True, check=True)
     assert done.stdout == "trainer.deterministic: put_ does not have a deterministic implementation\n"
     assert "of something else" in done.stderr and "put_" not in done.stderr
+
+
+def test_every_model_at_a_url_becomes_a_local_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verl_like.workers.setup.local_path", lambda path: path.replace("s3://", "/copies/"))
+    config = Config()
+    config.model.path, config.ref.teachers = "s3://policy", {"math": "s3://math", "code": "/here/code"}
+    setup = WorkerSetup(config=config, rank=0, world_size=1, device="cpu", run_id="", roles=frozenset())
+    found = with_local_models(setup).config
+    assert found.model.path == "/copies/policy"
+    assert found.ref.teachers == {"math": "/copies/math", "code": "/here/code"}
+    assert config.ref.teachers["math"] == "s3://math"

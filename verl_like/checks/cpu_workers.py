@@ -57,7 +57,7 @@ def most_workers(config: Config, memory: float) -> int:
 
 def _models(config: Config) -> list[str]:
     reward = config.reward
-    references = (config.ref.path, config.dpo.ref_path)
+    references = (config.ref.path, *config.ref.teacher_models, config.dpo.ref_path)
     named = (config.model.path, *references, config.critic.path, reward.model.path, reward.judge.path)
     return [path for path in named if path]
 

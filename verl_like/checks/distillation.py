@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from verl_like.algorithms.advantages import estimator
 from verl_like.algorithms.policy_losses import policy_loss
 from verl_like.checks.pools import REF
-from verl_like.config.schema import AlgorithmConfig, Config
+from verl_like.config.schema import AlgorithmConfig, Config, DataConfig
 
 
 def distillation_has_a_teacher(config: Config) -> Iterator[str]:
     algorithm = config.algorithm
     if not algorithm.distillation:
         return
-    if not config.ref.path and algorithm.distill_teacher == "ref":
+    if algorithm.distill_teacher == "ref" and not (config.ref.path or config.ref.teachers):
         yield (
             f"algorithm.distill_coef is {algorithm.distill_coef:g}, but ref.path is empty, so there is no teacher. Set "
             "ref.path to the teacher's folder or hub name, or algorithm.distill_coef=0."
@@ -47,6 +47,33 @@ def distillation_options_are_read(config: Config) -> Iterator[str]:
         yield (
             f"algorithm.distill_beta is {algorithm.distill_beta:g}, but only algorithm.distill_loss=jsd with "
             "algorithm.distill_coef above 0 reads it. Set these, or leave algorithm.distill_beta at its default."
+        )
+
+
+def teachers_are_read(config: Config) -> Iterator[str]:
+    ref, key = config.ref, config.data.teacher_key
+    if not ref.teachers:
+        if key != DataConfig().teacher_key:
+            yield (
+                f"data.teacher_key is {key}, but ref.teachers is empty, so nothing reads it. Set "
+                "ref.teachers={name: model, ...}, or leave data.teacher_key at its default."
+            )
+        return
+    found = f"ref.teachers names {', '.join(ref.teachers)}"
+    if not config.algorithm.distillation:
+        yield (
+            f"{found}, but algorithm.distill_coef is 0, so nothing is distilled. Set algorithm.distill_coef=1, or "
+            "leave ref.teachers empty."
+        )
+    if ref.path:
+        yield (
+            f"{found}, but ref.path is {ref.path}: expected either several teachers or one. Leave ref.path empty, or "
+            "ref.teachers."
+        )
+    if config.algorithm.distillation == "jsd":
+        yield (
+            f"{found}, but algorithm.distill_loss is jsd, which compares each pass of an update with one teacher. Set "
+            "algorithm.distill_loss=pg, or a single teacher in ref.path."
         )
 
 
@@ -102,6 +129,7 @@ def policy_learns_from_something(config: Config) -> Iterator[str]:
 DISTILLATION_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     distillation_has_a_teacher,
     distillation_options_are_read,
+    teachers_are_read,
     teacher_is_where_the_policy_learns,
     ranks_include_the_teachers_term,
     policy_learns_from_something,

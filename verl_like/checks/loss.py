@@ -60,11 +60,13 @@ def reset_reference_is_a_copy_of_the_actor(config: Config) -> Iterator[str]:
             f"ref.reset_every is {every}, but model.lora.rank is {config.model.lora.rank}: the reference has the "
             f"weights without adapters and cannot take the actor's. Set model.lora.rank=0, {keep}"
         )
-    if config.ref.path:
-        yield (
-            f"ref.reset_every is {every}, but ref.path is {config.ref.path}, another model than the actor's. Leave "
-            f"ref.path empty, {keep}"
-        )
+    others = (
+        ("ref.path", f"is {config.ref.path}, another model", bool(config.ref.path)),
+        ("ref.teachers", f"has {', '.join(config.ref.teachers.values())}, other models", bool(config.ref.teachers)),
+    )
+    for name, found, is_set in others:
+        if is_set:
+            yield f"ref.reset_every is {every}, but {name} {found} than the actor's. Leave {name} empty, {keep}"
     if REF in config.cluster.placement:
         yield (
             f"ref.reset_every is {every}, but cluster.placement gives the reference workers of its pool, which do not "

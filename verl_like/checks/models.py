@@ -46,6 +46,7 @@ def _used(config: Config) -> dict[str, str]:
         "model.path": config.model.path,
         "critic.path": config.critic.path,
         "ref.path": config.ref.path,
+        **{f"ref.teachers.{name}": path for name, path in config.ref.teachers.items()},
         "dpo.ref_path": config.dpo.ref_path,
     }
     return {name: path for name, path in named.items() if path}
@@ -241,7 +242,7 @@ def model_features_are_supported(config: Config, gpus: Gpus) -> Iterator[str]:
 def heads_divide_evenly(config: Config, gpus: Gpus) -> Iterator[str]:
     for name, own_path, size in (
         ("actor", "", config.actor.sequence_parallel_size),
-        ("ref", config.ref.path, config.ref.sequence_parallel_size),
+        *(("ref", path, config.ref.sequence_parallel_size) for path in config.ref.teacher_models or [config.ref.path]),
         ("critic", config.critic.path, config.critic.sequence_parallel_size),
     ):
         path = own_path or config.model.path

@@ -17,7 +17,7 @@ from verl_like.data.samplers import sampler
 
 
 class PromptLoader:
-    """Batches of ``data.train_batch_size`` prompts, epoch after epoch.
+    """Batches of ``data.train_batch_size`` of its ``prompts``, epoch after epoch.
 
     Args:
         dataset: at least as many prompts as a batch has.
@@ -25,7 +25,7 @@ class PromptLoader:
     """
 
     def __init__(self, dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
-        self._dataset, self._data, self._seed = dataset, data, seed
+        self.prompts, self._data, self._seed = dataset, data, seed
         self._sampler = sampler(dataset, data, seed=seed)
         self._row: dict[str, int] = {}  # uid -> row of each prompt given, if the sampler uses scores
         self.num_drawn = 0  # prompts, since the start of the run
@@ -41,7 +41,7 @@ class PromptLoader:
     def next_batch(self) -> list[Prompt]:
         """Return the next batch of prompts."""
         rows = self._sampler.next_batch()
-        prompts = _with_distinct_uids([self._dataset[row] for row in rows])
+        prompts = _with_distinct_uids([self.prompts[row] for row in rows])
         if self._sampler.learns:
             self._row.update(zip((prompt.uid for prompt in prompts), rows, strict=True))
         self.num_drawn += len(prompts)
@@ -82,7 +82,7 @@ class PromptLoader:
 
     def _identity(self) -> dict[str, Any]:
         return {
-            **epoch_identity(self._data, num_rows=len(self._dataset), digest=self._dataset.digest, seed=self._seed),
+            **epoch_identity(self._data, num_rows=len(self.prompts), digest=self.prompts.digest, seed=self._seed),
             "sampler": self._data.sampler.rpartition("/")[2],
             "sampler_kwargs": self._data.sampler_kwargs,
             "curriculum": asdict(self._data.curriculum),

@@ -78,14 +78,19 @@ def work_seconds(work: Work, device: Device) -> float:
     return max(work.flops / product_flops(device) + moved_s, LAUNCH_S * work.launches)
 
 
-def rows_of(config: Config, role: Role, response_tokens: float, *, epochs: int = 0, mini_batch_size: int = 0) -> Rows:
+def rows_of(
+    config: Config, role: Role, response_tokens: float, *, epochs: int = 0, mini_batch_size: int = 0, share: float = 1.0
+) -> Rows:
     """Return the rows of ``epochs`` epochs of updates, or of one forward pass over all rows if there are none.
 
     All have the longest prompt and responses of the mean length, so a pass has as many whole groups as fit into it.
+
+    Args:
+        share: of the rows that this model runs.
     """
     prompts, prompt = config.data.train_batch_size, config.data.max_prompt_length
     num_updates = epochs * ceil(prompts / mini_batch_size) if epochs else 0
-    count = max(epochs, 1) * prompts * config.rollout.n / role.location.ranks
+    count = share * max(epochs, 1) * prompts * config.rollout.n / role.location.ranks
     sharing = sharing_rows(config, role.max_tokens, ceil(response_tokens))
     groups = max(int(role.max_tokens // (prompt + sharing * response_tokens)), 1)
     of_update = count * role.sequence_ranks / max(num_updates, 1)

@@ -13,7 +13,7 @@ from verl_like.plan.memory import Parts
 from verl_like.plan.seconds import BACKWARD, stage_seconds, step_seconds
 from verl_like.plan.shape import ModelShape, model_shape
 from verl_like.plan.stages import Location, Role, engine_of, roles_of, stage_parts
-from verl_like.plan.step import TRAIN, PlannedStep, step_of
+from verl_like.plan.step import TRAIN, PlannedStep, references, step_of
 
 # Host memory of a worker with libraries, the driver, a scorer, a process of an environment and the one that forks them.
 # Assumed; runs measure the first (memory/baseline_gib).
@@ -114,10 +114,10 @@ def shapes_of(config: Config, *, job: str = TRAIN) -> dict[str, ModelShape]:
     """
     present = step_of(config, job).roles
     shapes = {"actor": model_shape(config.model.path, config.model, has_logits=job != "rm")}
-    if "ref" in present:
-        path = config.ref.path
-        as_read = replace(config.model, lora=LoraConfig())
-        shapes["ref"] = model_shape(path, as_read) if path else shapes["actor"]
+    as_read = replace(config.model, lora=LoraConfig())
+    for name, path in references(config).items():
+        if name in present:
+            shapes[name] = model_shape(path, as_read) if path else shapes["actor"]
     if "critic" in present:
         shapes["critic"] = model_shape(config.critic.path or config.model.path, config.model, has_logits=False)
     if "reward model" in present:

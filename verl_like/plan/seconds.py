@@ -46,7 +46,7 @@ def stage_seconds(
         role = roles[stage.role]
         seen = as_the_reference_sees(config)
         of_stage = seen if name == "ref_log_probs" else config
-        rows = rows_of(of_stage, role, response_tokens, epochs=stage.epochs, mini_batch_size=size)
+        rows = rows_of(of_stage, role, response_tokens, epochs=stage.epochs, mini_batch_size=size, share=stage.share)
         seconds[name] = passes_seconds(config, role, rows)
         if stage.teacher:
             rows = rows_of(seen, roles[stage.teacher], response_tokens, epochs=0, mini_batch_size=size)

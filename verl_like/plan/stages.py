@@ -14,12 +14,12 @@ from verl_like.backends.fsdp.engine import recomputed_layers, resolve_dtype
 from verl_like.backends.fsdp.layout import is_cut, ranks_per_shard_group
 from verl_like.backends.fsdp.micro_batches import resolve_max_tokens, sharing_units
 from verl_like.checks.gpus import num_gpus
-from verl_like.checks.pools import ROLLOUT, TRAINER, pool_ranks
+from verl_like.checks.pools import REF, ROLLOUT, TRAINER, pool_ranks
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
 from verl_like.plan.devices import GIB, Device
 from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
 from verl_like.plan.shape import ModelShape
-from verl_like.plan.step import TRAIN, as_the_reference_sees, step_of
+from verl_like.plan.step import TRAIN, as_the_reference_sees, references, step_of
 
 # CUDA context, NCCL buffers, cuBLAS workspaces, and memory of captured graphs while the engine sleeps. Assumed.
 GPU_FIXED_BYTES = 2.0 * GIB
@@ -118,10 +118,9 @@ def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Locatio
     """Return the models of a run, in the order in which they are built."""
     present = step_of(config, job).roles
     made = [_role("actor", config, config.actor, shapes["actor"], location, optim=config.actor.optim)]
-    if "ref" in present:
-        averages = config.algorithm.self_distillation == "ema"
-        seen = as_the_reference_sees(config)
-        made.append(_role("ref", seen, config.ref, shapes["ref"], location, is_averaged=averages))
+    seen, averages = as_the_reference_sees(config), config.algorithm.self_distillation == "ema"
+    frozen = [name for name in references(config) if name in present]
+    made += [_role(name, seen, config.ref, shapes[name], location, pool=REF, is_averaged=averages) for name in frozen]
     if "critic" in present:
         made.append(_role("critic", config, config.critic, shapes["critic"], location, optim=config.critic.optim))
     if "reward model" in present:
@@ -135,11 +134,17 @@ def _role(
     section: Section,
     shape: ModelShape,
     location: Location,
-    optim: OptimConfig | None = None,
     *,
+    optim: OptimConfig | None = None,
+    pool: str = "",
     is_averaged: bool = False,
 ) -> Role:
-    pool = name if name in config.cluster.placement else TRAINER
+    """Return a model.
+
+    Args:
+        pool: workers that hold it if ``cluster.placement`` has this pool; by default the one named like the model.
+    """
+    pool = (pool or name) if (pool or name) in config.cluster.placement else TRAINER
     location = location_of_pool(config, pool, location)
     fsdp, dtype = section.fsdp, resolve_dtype(section.fsdp.param_dtype, location.torch_device)
     sharded = Sharded(

@@ -15,16 +15,18 @@ ROW_COLUMNS = 3  # of tokens: prompt, response, and the mask of learnt tokens
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """Passes of a model over all rows of a step.
+    """Passes of a model over rows of a step, all of them unless ``share`` is below 1.
 
     Args:
         epochs: of updates; 0 for one forward pass.
         teacher: the model that runs before each pass, and whose output layer stays gathered; empty for none.
+        share: of the rows that the model runs.
     """
 
     role: str
     epochs: int = 0
     teacher: str = ""
+    share: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +59,18 @@ class PlannedStep:
         return frozenset(name for stage in self.stages.values() for name in (stage.role, stage.teacher) if name)
 
 
+def references(config: Config) -> dict[str, str]:
+    """Return {name in the plan: path} of the frozen models of the reference, or of its teachers.
+
+    The path of a reference is empty if it is the policy's model.
+    """
+    ref = config.ref
+    if not ref.teachers:
+        return {"ref": ref.path}
+    names = {path: [name for name, of in ref.teachers.items() if of == path] for path in ref.teacher_models}
+    return {f"teacher {', '.join(of)}": path for path, of in names.items()}
+
+
 def step_of(config: Config, job: str) -> PlannedStep:
     """Return a step of a job.
 
@@ -80,7 +94,10 @@ def step_of(config: Config, job: str) -> PlannedStep:
         stages["reward model"] = Stage(role="reward model")
     if wanted.old_log_probs:
         stages["old_log_probs"] = Stage(role="actor")
-    if wanted.ref_log_probs:
+    if wanted.ref_log_probs and config.ref.teachers:  # one after another, each with its rows
+        models = references(config)
+        stages |= {f"log-probs of {name}": Stage(role=name, share=1 / len(models)) for name in models}
+    elif wanted.ref_log_probs:
         stages["ref_log_probs"] = Stage(role="actor" if config.ref_is_actor else "ref")
     if wanted.critic:
         stages["values"] = Stage(role="critic")
@@ -118,5 +135,5 @@ def planned_config(config: Config, job: str) -> Config:
         actor=replace(
             config.actor, epochs=1, mini_batch_size=config.data.train_batch_size, kl_loss_coef=0.0, entropy_coef=0.0
         ),
-        ref=replace(config.ref, path=config.dpo.ref_path if job == "dpo" else ""),
+        ref=replace(config.ref, path=config.dpo.ref_path if job == "dpo" else "", teachers={}),
     )

@@ -36,7 +36,15 @@ from verl_like.training.rewards import Rewards, ScoringModel
 from verl_like.workers.engine_members import EngineMembers
 from verl_like.workers.engine_pool import EnginePool
 from verl_like.workers.environment import judge_environment, reward_model_environment
-from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, Generator, RefGroup, RolloutGroup
+from verl_like.workers.groups import (
+    ActorGroup,
+    AdvantageGroup,
+    CriticGroup,
+    Generator,
+    RefGroup,
+    RolloutGroup,
+    TeachersGroup,
+)
 from verl_like.workers.reward_models.groups import ColocatedModel, judge, separate_reward_model
 from verl_like.workers.setup import WorkerSetup
 
@@ -328,6 +336,11 @@ class Stack:
     processes: tuple[Reporting, ...]
 
 
+def reference(config: Config, group: WorkerGroup) -> RefGroup:
+    """Return the interface of the reference's workers."""
+    return TeachersGroup(group) if config.ref.teachers else RefGroup(group)
+
+
 @contextmanager
 def stack(
     config: Config,
@@ -363,7 +376,7 @@ def stack(
                     actor=ActorGroup(table.find("actor", groups)),
                     rollout=rollout,
                     critic=CriticGroup(table.find("critic", groups)) if table.hosts("critic") else None,
-                    ref=RefGroup(table.find("ref", groups)) if table.hosts("ref") else None,
+                    ref=reference(config, table.find("ref", groups)) if table.hosts("ref") else None,
                     advantages=None if advantages is None else AdvantageGroup(advantages),
                     rewards=rewards,
                     processes=tuple(

@@ -12,6 +12,7 @@ from verl_like.checks.pools import CRITIC
 from verl_like.config.schema import Config
 from verl_like.controller.placement import Devices
 from verl_like.data.loader import PromptLoader
+from verl_like.data.teachers import TeacherNumbers, teacher_numbers
 from verl_like.plan.run_plan import RunPlan
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.schedule_record import ScheduleRecord
@@ -36,6 +37,7 @@ class StepParts:
         balance: assigns rows to the workers that train.
         separate_balances: assigns rows to the workers of each model that has separate ones.
         critic, ref, advantages: None if the configuration does not need them.
+        teachers: the teacher of each prompt; None without ``ref.teachers``.
         run_plan: the plan of memory and work, if there is one.
     """
 
@@ -49,6 +51,7 @@ class StepParts:
     advantages: AdvantageGroup | None
     rewards: Rewards
     loader: PromptLoader
+    teachers: TeacherNumbers | None
     balance: Balance
     separate_balances: Mapping[str, Balance]
     store: StoreMeter
@@ -87,6 +90,7 @@ def parts_of(
         advantages=stack.advantages,
         rewards=stack.rewards,
         loader=loader,
+        teachers=teacher_numbers(loader.prompts, config),
         balance=_balance(config, stack.devices, has_critic=wanted.critic and CRITIC not in stack.separate),
         separate_balances={role: _separate_balance(config, role, ranks) for role, ranks in stack.separate.items()},
         store=StoreMeter(),

@@ -107,6 +107,8 @@ def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> Rem
     with stage("balance"):
         for balance in (parts.balance, *parts.separate_balances.values()):
             balance.assign(batch)
+    if parts.teachers is not None:
+        batch.add_facts({"teacher": parts.teachers.of(batch.facts["uid"])})
     if parts.needs.old_log_probs:
         with stage("old_log_probs"):
             rows = parts.balance.rows(batch)

@@ -27,6 +27,7 @@ from verl_like.data.preferences import PREFERENCE_COLUMNS, check_preferences, pr
 from verl_like.data.prompts import Prompt, PromptDataset
 from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
+from verl_like.data.teachers import teacher_numbers
 from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto
 from verl_like.remote_models import local_path
@@ -67,6 +68,7 @@ def task_of(config: Config) -> TrainTask:
     val_prompts = held_out_prompts(config, tokenizer) if config.validates else None
     if val_prompts is not None:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
+    teacher_numbers(prompts, config)  # refuses rows without a teacher
     rehearse(prompts, config.data, seed=config.trainer.seed)
     steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
     return TrainTask(tokenizer, prompts, val_prompts, steps)

@@ -24,6 +24,7 @@ from verl_like.workers.group_blocks import CANDIDATE_COLUMNS, OPTIONAL_COLUMNS, 
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 from verl_like.workers.scorer import ScorerRole
+from verl_like.workers.teachers import TeachersRole
 
 Partition = Sequence[Array]
 Reports = list[dict[str, float]]
@@ -155,6 +156,23 @@ class RefGroup(LoadedGroup):
     def reset(self, *, weight: float = 1.0) -> None:
         """Take the actor's weights, or average with them: they have this weight, from 0 to 1."""
         self._group.call(RefRole.reset, weight)
+
+
+class TeachersGroup(RefGroup):
+    """The reference of a run whose rows name one of several teachers; nothing resets, saves or loads its models."""
+
+    def add_log_probs(self, batch: RemoteBatch, partition: Partition) -> None:
+        """Attach ``ref_log_probs``, each row's by the teacher in the fact ``teacher``."""
+        teachers = batch.facts["teacher"]
+        self._group.map_rows(
+            TeachersRole.ref_log_probs,
+            batch,
+            partition,
+            adds=frozenset({"ref_log_probs"}),
+            per_rank=[teachers[rows] for rows in partition],
+            used=np.unique(teachers).tolist(),
+            interruptible=True,
+        )
 
 
 class CriticGroup(LoadedGroup):

@@ -24,6 +24,7 @@ from verl_like.workers.reward_models.classifier import RewardModelRole, reward_m
 from verl_like.workers.scorer import ScorerRole
 from verl_like.workers.sender import SenderRole
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_local_models
+from verl_like.workers.teachers import TeachersRole
 from verl_like.workers.transfer import TransferSink
 
 
@@ -63,7 +64,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
         )
     if "ref" in setup.roles:
         with stage("build/ref"):
-            roles["RefRole"] = _reference(setup, backend, roles.get("ActorRole"))
+            roles |= _reference(setup, backend, roles.get("ActorRole"))
             if config.algorithm.distillation == "jsd":
                 ref: RefRole = roles["RefRole"]
                 roles["ActorRole"].learn_from(ref.engine, without_adapters=ref.without_adapters)
@@ -90,15 +91,23 @@ def _actor(setup: WorkerSetup, policy: PolicyEngine, rollout: RolloutEngine | No
     return {"ActorRole": ActorRole(setup, policy, sink), "SenderRole": SenderRole(setup, sink)}
 
 
-def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole | None) -> RefRole:
-    """Return a reference with its own model, or with the actor's, as ``Config.ref_is_actor`` explains."""
+def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole | None) -> dict[str, Any]:
+    """Return several teachers, or a reference with its own model, or with the actor's as ``Config.ref_is_actor``
+    explains.
+    """
     config = setup.config
     if config.ref_is_actor:
         assert actor is not None, "a reference that is the actor is in its workers (checks/pools.py)"
-        return RefRole(setup, actor.engine, is_actor=True)
-    settings = _settings(setup, config.ref, config.ref.path, is_frozen=True)
-    settings = replace(settings, is_averaged=config.algorithm.self_distillation == "ema")
-    return RefRole(setup, backend.policy(settings), is_actor=False, policy=None if actor is None else actor.engine)
+        return {"RefRole": RefRole(setup, actor.engine, is_actor=True)}
+
+    def engine_of(path: str) -> PolicyEngine:
+        settings = _settings(setup, config.ref, path, is_frozen=True)
+        return backend.policy(replace(settings, is_averaged=config.algorithm.self_distillation == "ema"))
+
+    if config.ref.teachers:
+        return {"TeachersRole": TeachersRole(setup, engine_of)}
+    policy = None if actor is None else actor.engine
+    return {"RefRole": RefRole(setup, engine_of(config.ref.path), is_actor=False, policy=policy)}
 
 
 def _settings(

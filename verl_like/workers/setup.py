@@ -60,7 +60,11 @@ def with_local_models(setup: WorkerSetup) -> WorkerSetup:
         config=replace(
             config,
             model=model,
-            ref=replace(config.ref, path=local_path(config.ref.path)),
+            ref=replace(
+                config.ref,
+                path=local_path(config.ref.path),
+                teachers={name: local_path(path) for name, path in config.ref.teachers.items()},
+            ),
             critic=replace(config.critic, path=local_path(config.critic.path)),
             reward=reward,
         ),

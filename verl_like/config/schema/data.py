@@ -71,6 +71,7 @@ class DataConfig(Section):
         "the user's text in the policy's prompt.",
     )
     data_source: str = option("default", "Data source of rows without a data_source column.")
+    teacher_key: str = option("teacher", "Column with the name of each row's teacher, with ref.teachers.")
     train_batch_size: int = positive(32, "Prompts per step.", unit="prompts")
     val_batch_size: int = positive(1024, "Prompts per validation rollout call.", unit="prompts")
     max_prompt_length: int = positive(512, "Longest prompt kept.", unit="tokens")

@@ -71,7 +71,8 @@ class Config(Section):
         """Whether the actor's model computes the reference's log-probs: with its adapters if the policy is its own
         teacher, otherwise without them, so that it is the initial model.
         """
-        return self.algorithm.self_distillation == "self" or (self.model.lora.rank > 0 and not self.ref.path)
+        has_own_model = bool(self.ref.path or self.ref.teachers)
+        return self.algorithm.self_distillation == "self" or (self.model.lora.rank > 0 and not has_own_model)
 
     @property
     def longest_teacher_prompt(self) -> int:
