@@ -105,7 +105,7 @@ def counted_work(config: Config, role: Role, one: OnePass) -> Work:
     with WorkCounter() as counter:
         if compiles_logits(config, role):
             module.token_stats.tile_functions = fused_tile_functions(counter)
-        batch = next(iter(micro_batches.passes(micro_batches.num_micro_batches)))
+        batch = next(iter(micro_batches.passes()))
         module(batch.inputs, temperature=1.0).log_probs.sum().backward()
     return counter.work
 
@@ -137,7 +137,7 @@ def update(config: Config) -> tuple[float, float, float]:
     config = plan_of(config, shapes, place).config
     role = roles_of(config, shapes, place)[0]
     rows = rows_of(config, role, RESPONSE_TOKENS, epochs=1, mini_batch_size=config.actor.mini_batch_size)
-    real = replace(rows, num_passes=micro_batches_of(config, role).num_micro_batches)
+    real = replace(rows, num_passes=sum(micro_batches_of(config, role).num_passes))
     counted_s = passes_seconds(config, role, real, work_of=counted_work)
     shape = shapes["actor"]
     layers = rows.tokens * replace(shape, vocab_size=0).flops_per_token(rows.context)

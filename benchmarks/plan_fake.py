@@ -153,7 +153,7 @@ def as_on_gpu(case: Case) -> Iterator[None]:
 
     def agree(plan: MicroBatchPlan, **_: Any) -> AllRanks:
         return AllRanks(
-            num_micro_batches=plan.num_micro_batches,
+            num_passes=plan.num_passes,
             num_tokens=1.0,
             num_sequences=1.0,
             num_prompts=1.0,

@@ -124,36 +124,54 @@ def log_probs(model: Path, prompt: list[int], response: list[int]) -> np.ndarray
     return found.gather(-1, torch.tensor(response)[:, None])[:, 0].numpy()
 
 
+SEVERAL = {
+    "pg": KINDS["pg"],
+    "pg in own workers": (*KINDS["pg"], "cluster.placement={trainer: 1, ref: 1}"),
+    "jsd": KINDS["jsd"],
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", [(), ("cluster.placement={trainer: 1, ref: 1}",)], ids=["together", "own workers"])
+@pytest.mark.parametrize("kind", SEVERAL)
 def test_each_row_learns_from_the_teacher_that_it_names(
-    extra: tuple[str, ...], arithmetic: Path, teacher: Path, tmp_path: Path, ray_cluster: KeptWorkers
+    kind: str, arithmetic: Path, teacher: Path, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
     """One of the teachers is the initial policy; a run that was interrupted continues bit for bit."""
-    from transformers import AutoTokenizer
-
     models = {"even": teacher, "odd": arithmetic / "model"}
     several = f"ref.teachers={{{', '.join(f'{name}: {path}' for name, path in models.items())}}}"
     files = f"data.train_files=[{by_parity(arithmetic, tmp_path)}]"
-    options = (*COMMON, files, several, "trainer.num_capsules=4", *extra)
+    options = (*COMMON, *SEVERAL[kind], files, several, "trainer.num_capsules=4")
     whole = train(arithmetic, tmp_path / "whole", *options, "trainer.total_training_steps=4")
-    tokenizer, seen = AutoTokenizer.from_pretrained(arithmetic / "model"), set()
-    snapshot = snapshot_of(whole.folder / "capsules", 1)
-    assert snapshot is not None
-    for _, columns in recorded_rows(snapshot):
-        rows = [columns[name] for name in ("prompt_ids", "response_ids", "ref_log_probs")]
-        for prompt, response, found in zip(*rows, strict=True):
-            name = ("even", "odd")[int(tokenizer.decode(prompt.tolist())[0]) % 2]
-            expected = log_probs(models[name], prompt.tolist(), response.tolist())
-            np.testing.assert_allclose(found, expected, atol=1e-4)
-            seen.add(name)
-    assert seen == set(models)
+    first = whole.metrics[1]
+    fractions = [first[f"actor/distill_tokens_frac/{name}"] for name in models]
+    assert min(fractions) > 0 and sum(fractions) == pytest.approx(1)
+    assert first["actor/distill_loss/even"] > 0.01
+    assert first["actor/distill_loss/odd"] == pytest.approx(0, abs=1e-4), "the policy is still its own teacher"
+    if kind != "jsd":  # which has no column of log-probs
+        check_log_probs(whole.folder, models, arithmetic / "model")
     train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=2")
     ray_cluster.end()
     resumed = train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=4")
     for step, metrics in whole.metrics.items():
         numbers = {name: value for name, value in metrics.items() if name.startswith("actor/")}
         assert {name: resumed.metrics[step][name] for name in numbers} == numbers, f"step {step}"
+
+
+def check_log_probs(run: Path, models: dict[str, Path], tokenizer: Path) -> None:
+    """Compare the first step's log-probs of each row with those of its teacher as a plain model."""
+    from transformers import AutoTokenizer
+
+    texts, seen = AutoTokenizer.from_pretrained(tokenizer), set()
+    snapshot = snapshot_of(run / "capsules", 1)
+    assert snapshot is not None
+    for _, columns in recorded_rows(snapshot):
+        rows = [columns[name] for name in ("prompt_ids", "response_ids", "ref_log_probs")]
+        for prompt, response, found in zip(*rows, strict=True):
+            name = ("even", "odd")[int(texts.decode(prompt.tolist())[0]) % 2]
+            expected = log_probs(models[name], prompt.tolist(), response.tolist())
+            np.testing.assert_allclose(found, expected, atol=1e-4)
+            seen.add(name)
+    assert seen == set(models)
 
 
 def test_a_row_without_a_teacher_is_named_before_a_worker_starts(

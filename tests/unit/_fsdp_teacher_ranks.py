@@ -55,15 +55,28 @@ def two_updates(
     engine = learner.engine
     if is_itself:
         frozen = engine
-        engine.distil_from(engine, beta=BETA, without_adapters=engine.module.adapters is not None)
+        engine.distil_from([engine], beta=BETA, without_adapters=engine.module.adapters is not None)
     else:
         frozen = build_engine(teacher, is_frozen=True, fsdp=FsdpConfig(shard_size="all"), model=settings.get("model"))
-        engine.distil_from(frozen, beta=BETA)
+        engine.distil_from([frozen], beta=BETA)
     loss = ActorLoss(ActorConfig(policy_loss="reinforce"), distillation=Distillation(COEF, "jsd"))
     table = privileged_rows() if is_privileged else rows()
     found = [learner.update(my_rows(table, split), loss) for _ in range(2)]
     frozen.offload()
     return {"metrics": found, "weights": weights_of(engine), "is_sharded": frozen.layout.is_sharded}
+
+
+def two_updates_by_teacher(
+    student: Path, models: list[Path], teachers: list[int], *, split: str = "even", **settings: Any
+) -> dict[str, Any]:
+    """Return the metrics of two updates in which each row has its own teacher, and the weights after them."""
+    learner = build_learner(student, fsdp=FsdpConfig(shard_size="all"), **settings)
+    frozen = [build_engine(path, is_frozen=True, fsdp=FsdpConfig(shard_size="all")) for path in models]
+    learner.engine.distil_from(frozen, beta=BETA)
+    loss = ActorLoss(ActorConfig(policy_loss="reinforce"), distillation=Distillation(COEF, "jsd"))
+    table = my_rows(DataProto({**rows().columns, "teacher": np.array(teachers)}), split)
+    found = [learner.update(table, loss) for _ in range(2)]
+    return {"metrics": found, "weights": weights_of(learner.engine)}
 
 
 def log_probs_by_teacher(models: list[Path], teachers: list[int], split: str = "even") -> dict[str, Any]:

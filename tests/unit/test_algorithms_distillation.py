@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from verl_like.algorithms.actor_loss import ActorLoss
-from verl_like.algorithms.distillation import Distillation
+from verl_like.algorithms.distillation import Distillation, finish
 from verl_like.algorithms.roles import needs, step_columns, update_columns
 from verl_like.algorithms.types import BatchTotals, LossOutput
 from verl_like.config.schema import ActorConfig, AlgorithmConfig, Config
@@ -91,3 +91,34 @@ def test_a_missing_input_is_named(kind: str) -> None:
         ActorLoss(ActorConfig(), distillation=Distillation(1.0, kind))(
             {"log_probs": torch.zeros(1, 1)}, columns, totals
         )
+
+
+def test_each_teacher_has_the_mean_over_its_own_tokens() -> None:
+    """Three rows of two tokens; the second token of the last is masked, and the third teacher has no rows."""
+    mask = torch.tensor([[True, True], [True, True], [True, False]])
+    divergence = torch.tensor([[0.1, 0.3], [1.0, 2.0], [6.0, 9.0]], dtype=torch.float64)
+    columns = {
+        "response_mask": mask,
+        "old_log_probs": torch.zeros(3, 2, dtype=torch.float64),
+        "advantages": torch.zeros(3, 2, dtype=torch.float64),
+        "teacher": torch.tensor([0, 1, 1]),
+    }
+    shares: dict[str, float] = {}
+    several = Distillation(1.0, "jsd", ("math", "code", "chat"))
+    for rows in ([0, 2], [1]):  # in two micro-batches
+        outputs = {"log_probs": torch.zeros(len(rows), 2, dtype=torch.float64), "divergence": divergence[rows]}
+        of_rows = {name: column[rows] for name, column in columns.items()}
+        totals = BatchTotals(num_tokens=5, num_sequences=3, max_response_tokens=2)
+        for name, value in ActorLoss(ActorConfig(), distillation=several)(outputs, of_rows, totals).metrics.items():
+            shares[name] = shares.get(name, 0.0) + float(value)
+    found = {name: value for name, value in finish(shares, prefix="actor/").items() if "distill" in name}
+    assert found == pytest.approx(
+        {
+            "actor/distill_loss": 9.4 / 5,
+            "actor/distill_loss/math": 0.2,
+            "actor/distill_loss/code": 3.0,
+            "actor/distill_tokens_frac/math": 0.4,
+            "actor/distill_tokens_frac/code": 0.6,
+            "actor/distill_tokens_frac/chat": 0.0,
+        }
+    )

@@ -44,8 +44,12 @@ def test_a_version_of_the_policy_needs_no_path(teacher: str, loss: str) -> None:
 @pytest.mark.parametrize("teacher", TEACHERS)
 def test_another_model_an_episode_and_a_reset_are_refused(teacher: str) -> None:
     assert with_teacher(teacher, ref__path="other") == [
-        f"algorithm.distill_teacher is {teacher}, a version of the policy, but ref.path is other, another model. Leave "
-        "ref.path empty, or set algorithm.distill_teacher=ref."
+        f"algorithm.distill_teacher is {teacher}, a version of the policy, but ref.path names other models: other. "
+        "Leave ref.path empty, or set algorithm.distill_teacher=ref."
+    ]
+    assert with_teacher(teacher, ref__teachers={"math": "one", "code": "two"}) == [
+        f"algorithm.distill_teacher is {teacher}, a version of the policy, but ref.teachers names other models: one, "
+        "two. Leave ref.teachers empty, or set algorithm.distill_teacher=ref."
     ]
     [problem] = with_teacher(teacher, ref__reset_every=2)
     assert problem.startswith(f"algorithm.distill_teacher is {teacher}, but ref.reset_every is 2, which would replace")

@@ -51,7 +51,7 @@ def tokens_of_passes(balance_by: str) -> list[list[int]]:
         }
     )
     plan = planned(rows, max_tokens=101, balance_by=balance_by)
-    return [sorted((ROWS[row] for row in batch.rows), reverse=True) for batch in plan.passes(plan.num_micro_batches)]
+    return [sorted((ROWS[row] for row in batch.rows), reverse=True) for batch in plan.passes()]
 
 
 def test_tokens_are_spread_evenly_by_default() -> None:
@@ -85,7 +85,7 @@ def test_a_prompt_is_computed_once_for_all_rows_that_fit_into_a_pass() -> None:
     tokens = {}
     for share_prompts in (True, False):
         plan = planned(rows, max_tokens=400, share_prompts=share_prompts)
-        passes = list(plan.passes(plan.num_micro_batches))
+        passes = list(plan.passes())
         tokens[share_prompts] = [batch.inputs.input_ids.numel() for batch in passes]
         assert sorted(np.concatenate([batch.rows for batch in passes])) == list(range(len(rows)))
         assert max(tokens[share_prompts]) <= 400
@@ -95,13 +95,45 @@ def test_a_prompt_is_computed_once_for_all_rows_that_fit_into_a_pass() -> None:
 def test_a_group_that_does_not_fit_into_a_pass_is_cut_and_a_longer_row_has_its_own_pass() -> None:
     rows = grouped(1, 30, prompt=50, longest=100)
     plan = planned(rows, max_tokens=120, share_prompts=True)
-    passes = list(plan.passes(plan.num_micro_batches))
+    passes = list(plan.passes())
     for batch in passes:
         assert batch.inputs.input_ids.numel() <= 120 or len(batch.rows) == 1
     assert any(batch.inputs.input_ids.numel() > 120 for batch in passes)
     responses = rows.ragged("response_ids")
     for batch in passes:
         assert batch.inputs.targets.tolist() == responses.take(batch.rows).values.tolist()
+
+
+@pytest.mark.parametrize("share_prompts", [True, False])
+def test_a_pass_has_rows_of_one_teacher_and_empty_passes_keep_the_order_of_teachers(share_prompts: bool) -> None:
+    """Also of rows with one prompt and different teachers."""
+    rows = grouped(6, 8, prompt=50, longest=20)
+    teachers = np.arange(len(rows)) % 3 * 2  # the second and the fourth have no rows
+    plan = MicroBatchPlan(
+        DataProto({**rows.columns, "teacher": teachers}),
+        max_tokens=400,
+        remove_padding=True,
+        share_prompts=share_prompts,
+        balance_by="tokens",
+        device=torch.device("cpu"),
+        num_teachers=5,
+    )
+    passes = list(plan.passes())
+    assert sorted(np.concatenate([batch.rows for batch in passes])) == list(range(len(rows)))
+    assert all((teachers[batch.rows] == batch.teacher).all() for batch in passes)
+    own = plan.num_passes
+    assert own[1] == own[3] == 0 and min(own[0], own[2], own[4]) > 1
+    wanted = [count + 1 for count in own]
+    expected = [teacher for teacher in range(5) for _ in range(wanted[teacher])]
+    completed = list(plan.passes(wanted))
+    assert [batch.teacher for batch in completed] == expected
+    assert sum(len(batch.rows) == 0 for batch in completed) == 5
+
+
+def test_the_column_of_teachers_is_ignored_where_no_pass_runs_one() -> None:
+    rows = grouped(2, 4, prompt=50, longest=20)
+    table = DataProto({**rows.columns, "teacher": np.arange(len(rows))})
+    assert planned(table, max_tokens=400).num_passes == planned(rows, max_tokens=400).num_passes
 
 
 @pytest.mark.parametrize("remove_padding", [True, False])
@@ -123,7 +155,7 @@ def test_both_rows_of_a_pair_run_in_one_pass(balance_by: str, remove_padding: bo
                 balance_by=balance_by,
                 device=torch.device("cpu"),
             )
-            passes = list(plan.passes(plan.num_micro_batches))
+            passes = list(plan.passes())
             counts[share_prompts, max_tokens] = len(passes)
             assert sorted(np.concatenate([batch.rows for batch in passes])) == list(range(len(rows)))
             for batch in passes:
@@ -142,7 +174,7 @@ def test_a_teachers_pass_has_the_policys_responses_after_its_own_prompts(share_p
             "response_ids": Ragged.from_rows([[4, 5, 6], [7, 8], [6]], "int32"),
         }
     )
-    [batch] = planned(rows, max_tokens=100, share_prompts=share_prompts).passes(1)
+    [batch] = planned(rows, max_tokens=100, share_prompts=share_prompts).passes()
     assert torch.equal(batch.teacher_inputs.targets, batch.inputs.targets)
     for inputs, prompts in ((batch.inputs, {(1, 2), (3,)}), (batch.teacher_inputs, {(9, 1, 2), (3,)})):
         ids, positions = inputs.input_ids[0].tolist(), inputs.position_ids[0].tolist()
@@ -150,7 +182,7 @@ def test_a_teachers_pass_has_the_policys_responses_after_its_own_prompts(share_p
         found = {next(prompt for prompt in prompts if tuple(ids[at : at + len(prompt)]) == prompt) for at in starts}
         assert found == prompts
     del rows.columns["teacher_prompt_ids"]
-    [batch] = planned(rows, max_tokens=100, share_prompts=share_prompts).passes(1)
+    [batch] = planned(rows, max_tokens=100, share_prompts=share_prompts).passes()
     assert batch.teacher_inputs is batch.inputs
 
 

@@ -13,7 +13,15 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from tests.unit._fsdp_ranks import build_engine, tiny_model
-from tests.unit._fsdp_teacher_ranks import BETA, COEF, log_probs_by_teacher, privileged_rows, rows, two_updates
+from tests.unit._fsdp_teacher_ranks import (
+    BETA,
+    COEF,
+    log_probs_by_teacher,
+    privileged_rows,
+    rows,
+    two_updates,
+    two_updates_by_teacher,
+)
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from verl_like.algorithms.distillation import Distillation
 from verl_like.algorithms.types import BatchTotals, LossInputs
@@ -54,15 +62,13 @@ def distributions(model: PreTrainedModel, size: int, *, prompts: str = "prompt_i
     return (torch.cat(found) / TEMPERATURE).log_softmax(-1)
 
 
-@pytest.mark.parametrize("teacher", ["frozen", "privileged", "itself"])
-def test_the_first_update_has_the_gradient_of_plain_models(models: tuple[Path, Path], teacher: str) -> None:
-    """The loss also has a REINFORCE term."""
-    is_itself, is_privileged = teacher == "itself", teacher != "frozen"
-    student = AutoModelForCausalLM.from_pretrained(models[0])
-    s = distributions(student, 64)
-    prompts = "teacher_prompt_ids" if is_privileged else "prompt_ids"
-    with torch.no_grad():
-        t = distributions(AutoModelForCausalLM.from_pretrained(models[not is_itself]), 64, prompts=prompts)
+def check_first_update(metrics: dict[str, float], student: Path, t: Tensor) -> None:
+    """Compare an update with plain models, of which the teachers have the log-probs ``t`` [K, 64].
+
+    The loss also has a REINFORCE term.
+    """
+    model = AutoModelForCausalLM.from_pretrained(student)
+    s = distributions(model, 64)
     mixed = ((1 - BETA) * s.exp() + BETA * t.exp()).log()
     divergence = BETA * (t.exp() * (t - mixed)).sum(-1) + (1 - BETA) * (s.exp() * (s - mixed)).sum(-1)
     table = rows()
@@ -71,11 +77,23 @@ def test_the_first_update_has_the_gradient_of_plain_models(models: tuple[Path, P
     chosen = s.gather(-1, torch.from_numpy(table.ragged("response_ids").values.astype(np.int64))[:, None])[:, 0]
     loss = ((COEF * divergence - advantages * chosen) * mask).sum() / mask.sum()
     torch.autograd.backward(loss)
-    norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in student.parameters() if p.grad is not None))
-    first = two_updates(*models, is_privileged=is_privileged, is_itself=is_itself)["metrics"][0]
-    assert first["grad_norm"] == pytest.approx(norm, rel=1e-4)
-    assert first["actor/loss"] == pytest.approx(float(loss.detach()), rel=1e-5, abs=5e-7)  # its terms cancel
-    assert first["actor/distill_loss"] == pytest.approx(float(divergence.detach()[mask].mean()), rel=1e-5)
+    norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None))
+    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert metrics["actor/loss"] == pytest.approx(float(loss.detach()), rel=1e-5, abs=5e-7)  # its terms cancel
+    assert metrics["actor/distill_loss"] == pytest.approx(float(divergence.detach()[mask].mean()), rel=1e-5)
+
+
+def frozen(path: Path, prompts: str = "prompt_ids") -> Tensor:
+    with torch.no_grad():
+        return distributions(AutoModelForCausalLM.from_pretrained(path), 64, prompts=prompts)
+
+
+@pytest.mark.parametrize("teacher", ["frozen", "privileged", "itself"])
+def test_the_first_update_has_the_gradient_of_plain_models(models: tuple[Path, Path], teacher: str) -> None:
+    is_itself, is_privileged = teacher == "itself", teacher != "frozen"
+    t = frozen(models[not is_itself], "teacher_prompt_ids" if is_privileged else "prompt_ids")
+    found = two_updates(*models, is_privileged=is_privileged, is_itself=is_itself)
+    check_first_update(found["metrics"][0], models[0], t)
 
 
 class LocalRows:
@@ -179,7 +197,7 @@ def test_rank_count_does_not_change_a_policy_that_is_its_own_teacher(models: tup
 
 def test_without_a_teacher_updates_have_no_divergence(models: tuple[Path, Path]) -> None:
     engine = build_engine(models[0])
-    batch = next(engine.plan(rows()).passes(1))
+    batch = next(engine.plan(rows()).passes())
     assert "divergence" not in engine.outputs(batch, entropy=False)
 
 
@@ -187,6 +205,33 @@ TEACHERS = {
     "one on each rank": [row % 2 for row in range(12)],
     "few rows of the second": [int(row == 5) for row in range(12)],
 }
+
+
+@pytest.mark.parametrize("max_tokens", [10_000, 25])
+def test_an_update_compares_each_row_with_its_teacher(models: tuple[Path, Path], max_tokens: int) -> None:
+    """One of the two teachers is the initial policy."""
+    teachers = TEACHERS["one on each rank"]
+    of_tokens = np.repeat(teachers, rows().ragged("response_ids").lengths)
+    t = torch.where(torch.from_numpy(of_tokens)[:, None] == 0, frozen(models[0]), frozen(models[1]))
+    found = two_updates_by_teacher(models[0], list(models), teachers, max_tokens=max_tokens)
+    check_first_update(found["metrics"][0], models[0], t)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("split", ["even", "all_on_first"])
+def test_rank_count_does_not_change_updates_with_several_teachers(models: tuple[Path, Path], split: str) -> None:
+    """With ``even`` all rows of a teacher are on one rank."""
+    teachers = TEACHERS["one on each rank"]
+    alone = two_updates_by_teacher(models[0], list(models), teachers)
+    for rank in on_ranks(_by_teacher, *models, teachers, split, world_size=2):
+        for one, other in zip(rank["metrics"], alone["metrics"], strict=True):
+            assert one == pytest.approx(other, abs=1e-5, rel=1e-4)
+        for name, weight in alone["weights"].items():
+            torch.testing.assert_close(rank["weights"][name], weight, atol=1e-5, rtol=0)
+
+
+def _by_teacher(student: Path, teacher: Path, teachers: list[int], split: str) -> dict[str, object]:
+    return two_updates_by_teacher(student, [student, teacher], teachers, split=split, max_tokens=40)
 
 
 def by_plain_models(models: tuple[Path, Path], teachers: list[int]) -> list[Tensor]:

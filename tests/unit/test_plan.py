@@ -542,6 +542,10 @@ def test_teachers_run_one_after_another_each_on_its_share_of_the_rows(folder: Pa
     seconds = kept.seconds["log-probs of teacher math, logic"]
     assert seconds == pytest.approx(alone.seconds["ref_log_probs"] / 2, rel=0.2)
     assert offloaded.host["offloaded"] > 1.5 * 2 * alone.shapes["ref"].num_parameters
+    taught = compose(None, [*words, several, "algorithm.distill_loss=jsd", "ref.fsdp.offload_params=true"]).config
+    updates = plan_of(taught, shapes_of(taught), location)
+    assert "log-probs of teacher code" not in updates.stages
+    assert updates.stages["update_actor"].keys() >= set(weights.values())
     assert "teacher code: 4." in text(kept, advice(kept.config, kept.shapes, location))
 
 

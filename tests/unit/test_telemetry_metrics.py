@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
         ("time/old_log_probs_s", "time/<stage>_s"),
         ("val/mean@16", "val/mean@<n>"),
         ("val/openai/gsm8k/pass@4", "val/<source>/pass@<n>"),
+        ("actor/distill_loss/openai/gsm8k", "actor/distill_loss/<teacher>"),
     ],
 )
 def test_names_and_patterns_match(name: str, pattern: str) -> None:

@@ -104,8 +104,8 @@ class ActorLoss:
         kl_loss, taught = self._kl_loss(inputs), None
         metrics: dict[str, Tensor] = {}
         if self.distillation is not None:
-            inputs, taught, metrics["distill_loss"] = self.distillation.applied(
-                inputs, outputs, config.loss_aggregation
+            inputs, taught, metrics = self.distillation.applied(
+                inputs, outputs, config.loss_aggregation, columns.get("teacher")
             )
         corrected = self._corrected(inputs)
         found = self.token_losses(inputs, config)

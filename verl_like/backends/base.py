@@ -310,13 +310,15 @@ class PolicyEngine(ForwardEngine, Protocol):
             [K] nats and ``sum_pi_squared`` [K], all at ``temperature``.
         """
 
-    def distil_from(self, teacher: object, *, beta: float, without_adapters: bool = False) -> None:
-        """Let the passes of updates compute the generalised Jensen-Shannon divergence from the model of another engine,
-        or from this one's own; losses read it as ``divergence``. The teacher sees the same tokens, or the same
-        responses after ``teacher_prompt_ids`` if the rows have them.
+    def distil_from(self, teachers: Sequence[object], *, beta: float, without_adapters: bool = False) -> None:
+        """Let the passes of updates compute the generalised Jensen-Shannon divergence from the models of other engines,
+        or from this one's own; losses read it as ``divergence``. A teacher sees the same tokens, or the same responses
+        after ``teacher_prompt_ids`` if the rows have them.
 
         Args:
-            without_adapters: whether the teacher is its engine's model with its LoRA adapters disabled.
+            teachers: the engines among which the column ``teacher`` [B] of the rows chooses; without it, all rows have
+                the first.
+            without_adapters: whether a teacher is its engine's model with its LoRA adapters disabled.
             beta: 0 is the forward KL, 1 the reverse (:class:`verl_like.ops.divergence.GeneralisedJsd`).
         """
 

@@ -70,11 +70,6 @@ def teachers_are_read(config: Config) -> Iterator[str]:
             f"{found}, but ref.path is {ref.path}: expected either several teachers or one. Leave ref.path empty, or "
             "ref.teachers."
         )
-    if config.algorithm.distillation == "jsd":
-        yield (
-            f"{found}, but algorithm.distill_loss is jsd, which compares each pass of an update with one teacher. Set "
-            "algorithm.distill_loss=pg, or a single teacher in ref.path."
-        )
 
 
 def teacher_is_where_the_policy_learns(config: Config) -> Iterator[str]:

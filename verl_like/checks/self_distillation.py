@@ -14,11 +14,12 @@ def teacher_is_a_version_of_the_policy(config: Config) -> Iterator[str]:
     teacher, ref = config.algorithm.self_distillation, config.ref
     if not teacher:
         return
-    if ref.path:
-        yield (
-            f"algorithm.distill_teacher is {teacher}, a version of the policy, but ref.path is {ref.path}, another "
-            "model. Leave ref.path empty, or set algorithm.distill_teacher=ref."
-        )
+    for name, found in (("ref.path", ref.path), ("ref.teachers", ", ".join(ref.teachers.values()))):
+        if found:
+            yield (
+                f"algorithm.distill_teacher is {teacher}, a version of the policy, but {name} names other models: "
+                f"{found}. Leave {name} empty, or set algorithm.distill_teacher=ref."
+            )
     if ref.reset_every:
         yield (
             f"algorithm.distill_teacher is {teacher}, but ref.reset_every is {ref.reset_every}, which would replace "

@@ -48,9 +48,9 @@ def stage_seconds(
         of_stage = seen if name == "ref_log_probs" else config
         rows = rows_of(of_stage, role, response_tokens, epochs=stage.epochs, mini_batch_size=size, share=stage.share)
         seconds[name] = passes_seconds(config, role, rows)
-        if stage.teacher:
-            rows = rows_of(seen, roles[stage.teacher], response_tokens, epochs=0, mini_batch_size=size)
-            seconds[name] += stage.epochs * passes_seconds(config, roles[stage.teacher], rows)
+        for teacher in stage.teachers:
+            rows = rows_of(seen, roles[teacher], response_tokens, share=1 / len(stage.teachers))
+            seconds[name] += stage.epochs * passes_seconds(config, roles[teacher], rows)
     if step.generates_in_steps:
         seconds["sync"] = _sync_s(config, shapes["actor"], location_of_pool(config, TRAINER, location))
         if location.is_gpu and ROLLOUT not in config.cluster.placement:

@@ -327,9 +327,11 @@ def stage_parts(
         role = roles[stage.role]
         resident = always if role.pool == TRAINER else fixed | role.resident
         stages[name] = resident | (role.update if stage.epochs else role.weights | role.sharded.forward(role.run))
-        if stage.teacher:
-            stages[name] |= roles[stage.teacher].weights | {
-                "teacher's output layer": roles[stage.teacher].sharded.kept_gathered,
+        for teacher in stage.teachers:
+            stages[name] |= roles[teacher].weights
+        if stage.teachers:
+            stages[name] |= {
+                "teacher's output layer": max(roles[teacher].sharded.kept_gathered for teacher in stage.teachers),
                 "logits of both models": float(role.run.logits_budget),
             }
     if step.generates:

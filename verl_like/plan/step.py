@@ -19,13 +19,14 @@ class Stage:
 
     Args:
         epochs: of updates; 0 for one forward pass.
-        teacher: the model that runs before each pass, and whose output layer stays gathered; empty for none.
+        teachers: models of which one runs before each pass, and whose output layer then stays gathered; each has an
+            equal part of the passes.
         share: of the rows that the model runs.
     """
 
     role: str
     epochs: int = 0
-    teacher: str = ""
+    teachers: tuple[str, ...] = ()
     share: float = 1.0
 
 
@@ -56,7 +57,7 @@ class PlannedStep:
     @property
     def roles(self) -> frozenset[str]:
         """Return the names of the models."""
-        return frozenset(name for stage in self.stages.values() for name in (stage.role, stage.teacher) if name)
+        return frozenset(name for stage in self.stages.values() for name in (stage.role, *stage.teachers))
 
 
 def references(config: Config) -> dict[str, str]:
@@ -94,16 +95,17 @@ def step_of(config: Config, job: str) -> PlannedStep:
         stages["reward model"] = Stage(role="reward model")
     if wanted.old_log_probs:
         stages["old_log_probs"] = Stage(role="actor")
+    models = tuple(references(config))
     if wanted.ref_log_probs and config.ref.teachers:  # one after another, each with its rows
-        models = references(config)
         stages |= {f"log-probs of {name}": Stage(role=name, share=1 / len(models)) for name in models}
     elif wanted.ref_log_probs:
         stages["ref_log_probs"] = Stage(role="actor" if config.ref_is_actor else "ref")
     if wanted.critic:
         stages["values"] = Stage(role="critic")
         stages["update_critic"] = Stage(role="critic", epochs=config.critic.epochs)
-    teacher = ("actor" if config.ref_is_actor else "ref") if config.algorithm.distillation == "jsd" else ""
-    stages["update_actor"] = Stage(role="actor", epochs=config.actor.epochs, teacher=teacher)
+    teachers = ("actor",) if config.ref_is_actor else models
+    teachers = teachers if config.algorithm.distillation == "jsd" else ()
+    stages["update_actor"] = Stage(role="actor", epochs=config.actor.epochs, teachers=teachers)
     columns = [name for name in step_columns(config) if name != "teacher_prompt_ids"]
     return PlannedStep(
         stages=stages,

@@ -6,7 +6,17 @@ pickle contains only its own rows.
 """
 
 from verl_like.protocol.base_table import DataProtoItem
-from verl_like.protocol.columns import CANDIDATES, COLUMNS, PAIR, Column, ColumnSpec, bytes_per_token, token_columns
+from verl_like.protocol.columns import (
+    CANDIDATES,
+    COLUMNS,
+    PAIR,
+    PROMPTS,
+    TEACHER,
+    Column,
+    ColumnSpec,
+    bytes_per_token,
+    token_columns,
+)
 from verl_like.protocol.episode_rows import (
     EPISODE_ROW,
     episode_numbers,
@@ -29,6 +39,8 @@ __all__ = [
     "COLUMNS",
     "EPISODE_ROW",
     "PAIR",
+    "PROMPTS",
+    "TEACHER",
     "Array",
     "Column",
     "ColumnSpec",

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-PAIR = "pair"
+PAIR, TEACHER = "pair", "teacher"
+PROMPTS = ("prompt_ids", "teacher_prompt_ids")
 CANDIDATES = ("candidate_ids", "num_candidates")  # of the response tokens, if the engine reports them
 _RAGGED = {"turn": "token", "candidate": "token"}  # kinds of ragged columns, held in the same way
 Column: TypeAlias = "Ragged | Array | Tensor | list[Any]"
@@ -64,6 +65,7 @@ COLUMNS: dict[str, ColumnSpec] = {
         "token", "float32", "share of the mini-batch's tokens with a higher covariance", "advantages"
     ),
     "is_high_entropy": ColumnSpec("token", "bool", "true for the mini-batch's tokens of highest entropy", "advantages"),
+    "teacher": ColumnSpec("fixed", "int64", "position in ref.teachers of the one that the row names", "prompts"),
     # Of given preferences only: pairs of responses, or single responses with a label.
     "pair": ColumnSpec("fixed", "int64", "equal for the two responses of a pair", "prompts"),
     "is_chosen": ColumnSpec("fixed", "bool", "true for the preferred or desirable response", "prompts"),

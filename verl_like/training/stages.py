@@ -13,7 +13,7 @@ import numpy as np
 from verl_like.algorithms.roles import step_columns, update_columns
 from verl_like.checks.pools import CRITIC, REF
 from verl_like.controller.remote_batch import RemoteBatch
-from verl_like.protocol import last_rows, sampled_tokens
+from verl_like.protocol import TEACHER, last_rows, sampled_tokens
 from verl_like.telemetry.ledger import stage
 from verl_like.training.balance import by_reader
 from verl_like.training.generation import generate, greedy_sampling, train_sampling
@@ -108,7 +108,7 @@ def add_log_probs(parts: StepParts, state: StepState, batch: RemoteBatch) -> Rem
         for balance in (parts.balance, *parts.separate_balances.values()):
             balance.assign(batch)
     if parts.teachers is not None:
-        batch.add_facts({"teacher": parts.teachers.of(batch.facts["uid"])})
+        batch.add_facts({TEACHER: parts.teachers.of(batch.facts["uid"])})
     if parts.needs.old_log_probs:
         with stage("old_log_probs"):
             rows = parts.balance.rows(batch)

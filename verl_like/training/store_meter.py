@@ -12,11 +12,10 @@ from verl_like.context import current
 from verl_like.controller.ray_calls import local_bytes, num_references
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.store import StoreCounters, StoreUse, asking_store_use
-from verl_like.protocol import bytes_per_token
+from verl_like.protocol import PROMPTS, bytes_per_token
 
 log = logging.getLogger(__name__)
 
-PROMPTS = ("prompt_ids", "teacher_prompt_ids")
 WARN_FRAC = 0.7  # Ray begins to spill to disk at 0.8
 PAUSE_S = 60.0  # between requests while Ray does not answer
 

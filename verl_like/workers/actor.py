@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from verl_like.algorithms import correction, distillation
 from verl_like.algorithms.actor_loss import ActorLoss, LogProbGap, SftLoss
-from verl_like.algorithms.correction import finish, weight_sums
+from verl_like.algorithms.correction import weight_sums
 from verl_like.algorithms.distillation import Distillation
 from verl_like.algorithms.preference_loss import PreferenceLoss
 from verl_like.backends.base import Learner, PolicyEngine
@@ -45,7 +46,7 @@ class ActorRole:
         self._timeout_s = setup.config.trainer.stage_timeout_s
         self._correction = setup.config.algorithm.rollout_correction
         self._learner: Learner | None = None
-        self._teacher: PolicyEngine | None = None  # a separate model
+        self._teachers: list[PolicyEngine] = []  # separate models
         self._unwritten: Callable[[], None] | None = None
         self._is_compiled = self._has_compiled_layers = False
         if setup.actor_updates:
@@ -65,13 +66,13 @@ class ActorRole:
         assert self._learner is not None, "this actor was built with actor_updates=0, so it cannot be trained"
         return self._learner
 
-    def learn_from(self, teacher: PolicyEngine, *, without_adapters: bool = False) -> None:
-        """Let updates compare the policy with a model in these workers (``algorithm.distill_loss=jsd``), its own or
-        another one.
+    def learn_from(self, teachers: Sequence[PolicyEngine], *, without_adapters: bool = False) -> None:
+        """Let updates compare the policy with models in these workers (``algorithm.distill_loss=jsd``), its own or
+        others.
         """
-        self._teacher = None if teacher is self.engine else teacher
+        self._teachers = [teacher for teacher in dict.fromkeys(teachers) if teacher is not self.engine]
         beta = self._setup.config.algorithm.distill_beta
-        self.engine.distil_from(teacher, beta=beta, without_adapters=without_adapters)
+        self.engine.distil_from(teachers, beta=beta, without_adapters=without_adapters)
 
     def _seed(self) -> None:
         """Seed torch's global state of an update from the run's seed, the rank and the weight version.
@@ -130,9 +131,9 @@ class ActorRole:
             self._correction if terms.is_corrected else None,
             mean_weight=terms.mean_weight,
             gap=gap,
-            distillation=Distillation.of(self._setup.config.algorithm),
+            distillation=Distillation.of(self._setup.config.algorithm, list(self._setup.config.ref.teachers)),
         )
-        models: list[Learner | PolicyEngine] = [learner, *([] if self._teacher is None else [self._teacher])]
+        models: list[Learner | PolicyEngine] = [learner, *self._teachers]
         for model in models:
             model.onload()
         self._seed()
@@ -140,7 +141,8 @@ class ActorRole:
         for model in models:
             model.offload()
         self.version += 1
-        metrics = finish(summary(updates, prefix="actor/"), prefix="actor/")
+        metrics = correction.finish(summary(updates, prefix="actor/"), prefix="actor/")
+        metrics = distillation.finish(metrics, prefix="actor/")
         states = {
             "actor/is_compiled": float(self._is_compiled),
             "actor/has_compiled_layers": float(self._has_compiled_layers),

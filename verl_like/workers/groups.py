@@ -14,7 +14,7 @@ from verl_like.config.schema import RolloutConfig
 from verl_like.controller.errors import RunError
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.controller.worker_group import WorkerGroup
-from verl_like.protocol import EPISODE_ROW, Array, episode_numbers, over_episode, sampled_tokens
+from verl_like.protocol import EPISODE_ROW, TEACHER, Array, episode_numbers, over_episode, sampled_tokens
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.assignment import Assignment, ResponseLengths, assigned_by_queue, assigned_in_advance
@@ -127,12 +127,15 @@ def in_order(of_ranks: Sequence[Array], partition: Partition) -> Array:
 
 
 def count_columns(batch: RemoteBatch) -> dict[str, Array]:
-    """Return the columns by which a loss counts the responses to a prompt, and the rows of an episode as one sequence.
+    """Return the columns by which a loss counts the responses to a prompt, and the rows of an episode as one sequence;
+    and each row's teacher, if there are several.
 
     A mini-batch has all rows of a group or none, so a group's tokens in the batch are those in its mini-batch.
     """
     tokens, groups = sampled_tokens(batch.facts), batch.facts["group_id"]
     columns = {"group_tokens": np.bincount(groups, weights=tokens).astype(np.int64)[groups]}
+    if TEACHER in batch.facts:
+        columns[TEACHER] = batch.facts[TEACHER]
     if EPISODE_ROW in batch.facts:
         of_episodes = over_episode(tokens, episode_numbers(batch.facts)).astype(np.int64)
         columns |= {EPISODE_ROW: batch.facts[EPISODE_ROW], "episode_tokens": of_episodes}
@@ -163,7 +166,7 @@ class TeachersGroup(RefGroup):
 
     def add_log_probs(self, batch: RemoteBatch, partition: Partition) -> None:
         """Attach ``ref_log_probs``, each row's by the teacher in the fact ``teacher``."""
-        teachers = batch.facts["teacher"]
+        teachers = batch.facts[TEACHER]
         self._group.map_rows(
             TeachersRole.ref_log_probs,
             batch,

@@ -64,10 +64,11 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
         )
     if "ref" in setup.roles:
         with stage("build/ref"):
-            roles |= _reference(setup, backend, roles.get("ActorRole"))
+            reference = _reference(setup, backend, roles.get("ActorRole"))
+            roles[type(reference).__name__] = reference
             if config.algorithm.distillation == "jsd":
-                ref: RefRole = roles["RefRole"]
-                roles["ActorRole"].learn_from(ref.engine, without_adapters=ref.without_adapters)
+                without_adapters = isinstance(reference, RefRole) and reference.without_adapters
+                roles["ActorRole"].learn_from(reference.teachers, without_adapters=without_adapters)
     if "critic" in setup.roles:
         with stage("build/critic"):
             roles["CriticRole"] = CriticRole(setup, backend.value(_settings(setup, config.critic, config.critic.path)))
@@ -91,23 +92,23 @@ def _actor(setup: WorkerSetup, policy: PolicyEngine, rollout: RolloutEngine | No
     return {"ActorRole": ActorRole(setup, policy, sink), "SenderRole": SenderRole(setup, sink)}
 
 
-def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole | None) -> dict[str, Any]:
+def _reference(setup: WorkerSetup, backend: TrainBackend, actor: ActorRole | None) -> RefRole | TeachersRole:
     """Return several teachers, or a reference with its own model, or with the actor's as ``Config.ref_is_actor``
     explains.
     """
     config = setup.config
     if config.ref_is_actor:
         assert actor is not None, "a reference that is the actor is in its workers (checks/pools.py)"
-        return {"RefRole": RefRole(setup, actor.engine, is_actor=True)}
+        return RefRole(setup, actor.engine, is_actor=True)
 
     def engine_of(path: str) -> PolicyEngine:
         settings = _settings(setup, config.ref, path, is_frozen=True)
         return backend.policy(replace(settings, is_averaged=config.algorithm.self_distillation == "ema"))
 
     if config.ref.teachers:
-        return {"TeachersRole": TeachersRole(setup, engine_of)}
+        return TeachersRole(setup, engine_of)
     policy = None if actor is None else actor.engine
-    return {"RefRole": RefRole(setup, engine_of(config.ref.path), is_actor=False, policy=policy)}
+    return RefRole(setup, engine_of(config.ref.path), is_actor=False, policy=policy)
 
 
 def _settings(

@@ -65,7 +65,7 @@ class UpdateShare:
     Args:
         mini_batches: for each mini-batch, the positions of its rows among the rank's rows.
         advantages: [n] float32 of the rank's rows if all tokens of a response have the same advantage; otherwise None.
-        counts: columns of the rank's rows by which a loss counts groups and episodes.
+        counts: columns of the rank's rows by which a loss counts groups and episodes, and that name their teacher.
     """
 
     mini_batches: Sequence[Array]

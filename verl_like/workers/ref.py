@@ -45,6 +45,11 @@ class RefRole:
         if not is_actor:
             engine.offload()
 
+    @property
+    def teachers(self) -> list[PolicyEngine]:
+        """The models from which a policy learns in its updates."""
+        return [self.engine]
+
     @dispatch(Dispatch.SPLIT)
     def response_log_probs(self, rows: RemoteRows) -> tuple[NDArray[np.float64], None]:
         """Return the sum of the log-probs of each row's learnt tokens, [n] nats, at temperature 1."""

@@ -32,6 +32,11 @@ class TeachersRole:
             self._engines.append(engine_of(path))
             self._engines[-1].offload()
 
+    @property
+    def teachers(self) -> list[PolicyEngine]:
+        """The models from which a policy learns in its updates, one for each of ``ref.teachers``."""
+        return [self._engines[model] for model in self._model_of]
+
     @dispatch(Dispatch.SPLIT)
     def ref_log_probs(
         self, rows: RemoteRows, teachers: NDArray[np.int64], *, used: Sequence[int]

@@ -77,6 +77,7 @@ class FsdpEngine(ABC, Generic[Model]):
     """
 
     new_weights: Collection[str] = ()  # of the backbone: they are zero if no file has them
+    num_teachers = 1  # among which rows choose; a pass has rows of one
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings, self.device = settings, settings.device
@@ -161,6 +162,7 @@ class FsdpEngine(ABC, Generic[Model]):
             share_prompts=self.settings.model.share_prompts,
             balance_by=self.settings.balance_by,
             device=self.device,
+            num_teachers=self.num_teachers,
         )
 
     @torch.no_grad()
@@ -173,8 +175,8 @@ class FsdpEngine(ABC, Generic[Model]):
         rows, own = shared_rows(rows, self.sequence_ranks)
         plan = self.plan(rows)
         results = {name: np.empty(plan.num_response_tokens, np.float32) for name in names}
-        count = agree(plan, device=self.device).num_micro_batches if self.layout.is_sharded else plan.num_micro_batches
-        for batch in plan.passes(count):
+        num_passes = agree(plan, device=self.device).num_passes if self.layout.is_sharded else plan.num_passes
+        for batch in plan.passes(num_passes):
             found = run(batch.inputs)
             if len(batch.rows):
                 slots = plan.response_slots(batch.rows)

@@ -75,9 +75,10 @@ class FsdpLearner:
         columns, of_rows = (aligned_columns(rows), row_columns(rows)) if len(rows) else ({}, {})
         metrics: dict[str, Tensor] = {}
         # If no row moves the weights there is one empty pass: the optimiser still gets gradients, which are zero.
-        num_passes = max(ranks.num_micro_batches if engine.makes_equal_passes else plan.num_micro_batches, 1)
+        num_passes = ranks.num_passes if engine.makes_equal_passes else plan.num_passes
+        num_passes = num_passes if any(num_passes) else [1, *num_passes[1:]]
         for index, batch in enumerate(plan.passes(num_passes)):
-            engine.layout.expect_backward(is_last=index == num_passes - 1)
+            engine.layout.expect_backward(is_last=index == sum(num_passes) - 1)
             outputs = engine.outputs(batch, entropy=loss.needs_entropy)
             if not len(batch.rows):
                 # Every parameter gets a zero gradient, so that this rank takes part in every reduction.

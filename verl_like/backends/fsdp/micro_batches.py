@@ -19,7 +19,7 @@ from verl_like.ops.matmul import mkl_is_slow
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
 from verl_like.ops.ulysses import SequenceRanks
-from verl_like.protocol import CANDIDATES, EPISODE_ROW, PAIR, DataProto, Ragged
+from verl_like.protocol import CANDIDATES, EPISODE_ROW, PAIR, PROMPTS, TEACHER, DataProto, Ragged
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import Ledger, waiting
 
@@ -30,7 +30,6 @@ CPU_STATES = 2**19  # tokens times dimensions
 GPU_TOKENS, GPU_TOKENS_FORWARD = 16_384, 32_768
 # Each row that shares a prompt reads its own copy of the prompt's keys, which attention keeps for its backward pass.
 MAX_KEYS_PER_TOKEN = 8
-PROMPTS = ("prompt_ids", "teacher_prompt_ids")
 NUMERIC = "fbiu"  # kinds of dtypes
 
 
@@ -59,12 +58,14 @@ class MicroBatch:
         valid: [b, T] bool, true at the rows' response tokens.
         teacher_inputs: the same responses after the teacher's prompts, if the rows have ``teacher_prompt_ids``;
             otherwise ``inputs``. Both have the same targets.
+        teacher: number of the teacher from which all rows of the pass learn; 0 if there are not several.
     """
 
     inputs: ModelInputs
     rows: NDArray[np.int64]
     valid: Tensor
     teacher_inputs: ModelInputs
+    teacher: int = 0
 
 
 class MicroBatchPlan:
@@ -72,7 +73,8 @@ class MicroBatchPlan:
 
     Rows without a response are left out, because they have nothing to compute. Rows that share their prompt go into one
     pass if they fit. With a column ``pair`` there are two rows for each of its numbers, all with a response, and both
-    go into one pass even if they do not fit.
+    go into one pass even if they do not fit. With several teachers a pass has rows of one, and passes are in the order
+    of teachers, so that all ranks run the same one at the same time.
 
     Args:
         rows: this rank's rows; an empty table may lack columns. Passes have candidates if the rows have.
@@ -80,6 +82,7 @@ class MicroBatchPlan:
         share_prompts: whether the packed rows of a pass share equal prompts.
         balance_by: quantity that is balanced over the passes, "tokens" or "attention" (the sum of squares).
         sequence_ranks: ranks that share each pass, all with the same rows.
+        num_teachers: number of teachers among which the column ``teacher`` chooses.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class MicroBatchPlan:
         balance_by: str,
         device: torch.device,
         sequence_ranks: SequenceRanks | None = None,
+        num_teachers: int = 1,
     ) -> None:
         self._remove_padding, self._sequence_ranks = remove_padding, sequence_ranks
         self._device = device
@@ -107,10 +111,13 @@ class MicroBatchPlan:
         self._same_teacher_prompt: NDArray[np.int64] | None = None
         if self._teacher_prompts is not None and self._same_prompt is not None:
             self._same_teacher_prompt = same_rows(self._teacher_prompts)
+        chooses = num_teachers > 1 and TEACHER in rows.columns
+        teachers = np.asarray(rows[TEACHER]) if chooses else np.zeros(len(rows), np.int64)
         if PAIR in rows.columns:
             units = pairs(np.asarray(rows[PAIR]))
         else:
             numbers = np.arange(len(lengths)) if self._same_prompt is None else self._same_prompt
+            numbers = numbers * num_teachers + teachers
             units = sharing_units(lengths, self._prompts.lengths, numbers, answered, max_tokens=max_tokens)
         shares = self._same_prompt is not None
         tokens = _of_units(units, lengths, self._prompts.lengths if shares else np.zeros_like(lengths))
@@ -122,8 +129,13 @@ class MicroBatchPlan:
             if remove_padding:
                 prompts = attention_costs(self._prompts.lengths)
                 costs = _of_units(units, attention_costs(lengths), prompts if shares else np.zeros_like(prompts))
-        parts = micro_batches(tokens, max_tokens, count=0, costs=costs)
-        self._parts = [self._in_order(np.concatenate([units[unit] for unit in part]), lengths) for part in parts]
+        of_units = np.array([teachers[unit[0]] for unit in units], np.int64)
+        self._parts: list[list[NDArray[np.int64]]] = []  # the rows of each pass, by teacher
+        for teacher in range(num_teachers):
+            own = np.flatnonzero(of_units == teacher)
+            parts = micro_batches(tokens[own], max_tokens, count=0, costs=costs[own])
+            rows_of = [np.concatenate([units[unit] for unit in own[part]]) for part in parts]
+            self._parts.append([self._in_order(rows, lengths) for rows in rows_of])
 
     def _in_order(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows with the longest first, so that neighbours have similar lengths; after them the rows that
@@ -136,51 +148,61 @@ class MicroBatchPlan:
         return rows[np.lexsort((prefixes - lengths[rows], np.frexp(prefixes)[1]))]
 
     @property
-    def num_micro_batches(self) -> int:
-        """Number of passes for which this rank has rows; :meth:`passes` adds empty ones up to the given number."""
-        return len(self._parts)
+    def num_passes(self) -> list[int]:
+        """Number of passes for which this rank has rows, for each teacher."""
+        return [len(parts) for parts in self._parts]
 
-    def passes(self, count: int) -> Iterator[MicroBatch]:
-        """Yield ``count`` passes, at least as many as this rank has rows for."""
-        assert count >= len(self._parts), f"{len(self._parts)} micro-batches do not fit into {count} passes"
-        for part in self._parts:
-            current(Heartbeat).tick()
-            responses = self._responses.take(part)
-            inputs = teacher_inputs = self._packed(self._prompts, part, self._same_prompt)
-            if self._teacher_prompts is not None:
-                teacher_inputs = self._packed(self._teacher_prompts, part, self._same_teacher_prompt)
-            if self._candidates is not None:
-                ids, counts = (column.take(part) for column in self._candidates)
-                found = candidates_of(ids, counts, responses, size=len(inputs.targets), device=self._device)
-                inputs = replace(inputs, candidates=found)
-            current(Ledger).count(
-                f"tokens/{current(Ledger).stage}",
-                inputs.num_tokens / (self._sequence_ranks.size if self._sequence_ranks else 1),
-            )
-            valid = valid_mask(responses.lengths, device=self._device)
-            yield MicroBatch(inputs=inputs, rows=part, valid=valid, teacher_inputs=teacher_inputs)
-        for _ in range(count - len(self._parts)):
-            current(Heartbeat).tick()
-            token = Ragged.from_rows([[0]], "int32")
-            inputs = pack_rows(
-                token,
-                token,
-                remove_padding=self._remove_padding,
-                device=self._device,
-                sequence_ranks=self._sequence_ranks,
-            )
-            valid = torch.ones(1, 1, dtype=torch.bool, device=self._device)
-            yield MicroBatch(inputs=inputs, rows=np.empty(0, np.int64), valid=valid, teacher_inputs=inputs)
+    def passes(self, num_passes: Sequence[int] | None = None) -> Iterator[MicroBatch]:
+        """Yield the passes; empty ones complete those of a teacher.
 
-    def _packed(self, prompts: Ragged, part: NDArray[np.int64], same_prompt: NDArray[np.int64] | None) -> ModelInputs:
+        Args:
+            num_passes: number of passes for each teacher, at least as many as this rank has rows for; by default these.
+        """
+        for teacher, (parts, count) in enumerate(zip(self._parts, num_passes or self.num_passes, strict=True)):
+            assert count >= len(parts), f"{len(parts)} micro-batches do not fit into {count} passes"
+            for part in parts:
+                yield self._pass_of(part, teacher)
+            for _ in range(count - len(parts)):
+                yield self._empty_pass(teacher)
+
+    def _pass_of(self, rows: NDArray[np.int64], teacher: int) -> MicroBatch:
+        current(Heartbeat).tick()
+        responses = self._responses.take(rows)
+        inputs = teacher_inputs = self._packed(self._prompts, rows, self._same_prompt)
+        if self._teacher_prompts is not None:
+            teacher_inputs = self._packed(self._teacher_prompts, rows, self._same_teacher_prompt)
+        if self._candidates is not None:
+            ids, counts = (column.take(rows) for column in self._candidates)
+            found = candidates_of(ids, counts, responses, size=len(inputs.targets), device=self._device)
+            inputs = replace(inputs, candidates=found)
+        current(Ledger).count(
+            f"tokens/{current(Ledger).stage}",
+            inputs.num_tokens / (self._sequence_ranks.size if self._sequence_ranks else 1),
+        )
+        valid = valid_mask(responses.lengths, device=self._device)
+        return MicroBatch(inputs=inputs, rows=rows, valid=valid, teacher_inputs=teacher_inputs, teacher=teacher)
+
+    def _packed(self, prompts: Ragged, rows: NDArray[np.int64], same_prompt: NDArray[np.int64] | None) -> ModelInputs:
         return pack_rows(
-            prompts.take(part),
-            self._responses.take(part),
+            prompts.take(rows),
+            self._responses.take(rows),
             remove_padding=self._remove_padding,
             device=self._device,
-            same_prompt=None if same_prompt is None else same_prompt[part],
+            same_prompt=None if same_prompt is None else same_prompt[rows],
             round_up=self._device.type == "cpu" and mkl_is_slow(),
             sequence_ranks=self._sequence_ranks,
+        )
+
+    def _empty_pass(self, teacher: int) -> MicroBatch:
+        """Return a pass of one token, which only takes part in collectives."""
+        current(Heartbeat).tick()
+        token = Ragged.from_rows([[0]], "int32")
+        inputs = pack_rows(
+            token, token, remove_padding=self._remove_padding, device=self._device, sequence_ranks=self._sequence_ranks
+        )
+        valid = torch.ones(1, 1, dtype=torch.bool, device=self._device)
+        return MicroBatch(
+            inputs=inputs, rows=np.empty(0, np.int64), valid=valid, teacher_inputs=inputs, teacher=teacher
         )
 
     def response_slots(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -256,7 +278,7 @@ def _of_units(units: Sequence[NDArray[np.int64]], rows: NDArray[Any], prompts: N
 class AllRanks:
     """Counts over the rows of every rank, equal on all ranks."""
 
-    num_micro_batches: int  # of the rank with the most
+    num_passes: list[int]  # for each teacher, of the rank with the most
     num_tokens: float  # true entries of response_mask
     num_sequences: float  # rows with a true entry, or episodes
     num_prompts: float  # groups with a true entry; 0 if rows do not name their group's tokens
@@ -290,15 +312,16 @@ def agree(
     Args:
         counts: :func:`learned_counts` of this rank's rows.
     """
-    own = [float(plan.num_micro_batches), *counts]
+    own = [*map(float, plan.num_passes), *counts]
     with waiting("peer", "all ranks, before the first micro-batch"):
         table = all_gather(torch.tensor(own, dtype=torch.float64, device=device)).cpu()
+    passes, sums = table[:, : -len(counts)], table[:, -len(counts) :].sum(0).tolist()
     return AllRanks(
-        num_micro_batches=int(table[:, 0].max()),
-        num_tokens=float(table[:, 1].sum()),
-        num_sequences=float(table[:, 2].sum()),
-        num_prompts=float(round(float(table[:, 3].sum()))),
-        ranks_with_rows=[rank for rank, count in enumerate(table[:, 0].tolist()) if count > 0],
+        num_passes=[int(count) for count in passes.amax(0).tolist()],
+        num_tokens=sums[0],
+        num_sequences=sums[1],
+        num_prompts=float(round(sums[2])),
+        ranks_with_rows=[rank for rank, count in enumerate(passes.sum(1).tolist()) if count > 0],
     )
 
 

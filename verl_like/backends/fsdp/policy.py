@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 
@@ -31,23 +31,25 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
 
     def __init__(self, settings: EngineSettings) -> None:
         self._token_stats = TokenStatsFunction(budget_mib=settings.log_prob_chunk_mib)
-        self._teacher: Teacher | None = None
+        self._teachers: list[Teacher] = []
         super().__init__(settings)
 
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
         model = self.settings.model
         return policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
 
-    def distil_from(self, teacher: object, *, beta: float, without_adapters: bool = False) -> None:
+    def distil_from(self, teachers: Sequence[object], *, beta: float, without_adapters: bool = False) -> None:
         """Implement ``PolicyEngine.distil_from``."""
-        assert isinstance(teacher, FsdpPolicy), f"a {type(teacher).__name__} cannot be the teacher of this engine"
         settings = self.settings
         kind = GeneralisedJsd(beta=beta, temperature=settings.temperature, budget_mib=settings.log_prob_chunk_mib)
-        self._teacher = Teacher(teacher, kind, without_adapters=without_adapters)
+        for teacher in teachers:
+            assert isinstance(teacher, FsdpPolicy), f"a {type(teacher).__name__} cannot be a teacher of this engine"
+            self._teachers.append(Teacher(teacher, kind, without_adapters=without_adapters))
+        self.num_teachers = len(teachers)
 
     @property
     def makes_equal_passes(self) -> bool:
-        return super().makes_equal_passes or (self._teacher is not None and self._teacher.is_sharded)
+        return super().makes_equal_passes or any(teacher.is_sharded for teacher in self._teachers)
 
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
         """Compute ``log_probs``; ``entropy`` if requested; and with a teacher the ``divergence`` from it."""
@@ -55,7 +57,7 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
             batch.inputs,
             temperature=self.settings.temperature,
             entropy=entropy,
-            compare=None if self._teacher is None else self._teacher.comparison(batch.teacher_inputs),
+            compare=self._teachers[batch.teacher].comparison(batch.teacher_inputs) if self._teachers else None,
         )
         found = {name: getattr(stats, name) for name in ("log_probs", "entropy", "divergence")}
         return {name: to_padded(values, batch.valid) for name, values in found.items() if values is not None}

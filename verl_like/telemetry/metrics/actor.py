@@ -28,6 +28,15 @@ ACTOR: tuple[Metric, ...] = (
         "update",
     ),
     Metric(
+        "actor/distill_loss/<teacher>",
+        "nats",
+        "The same over the tokens of the rows of one teacher; only with ref.teachers, and in steps with such rows.",
+        "update",
+    ),
+    Metric(
+        "actor/distill_tokens_frac/<teacher>", "fraction", "Share of these tokens; only with ref.teachers.", "update"
+    ),
+    Metric(
         "actor/entropy",
         "nats",
         "Mean entropy per token in the update's forward pass; only with actor.entropy_coef.",
