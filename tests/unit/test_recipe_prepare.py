@@ -17,6 +17,7 @@ from recipes.arithmetic import model as arithmetic_model
 from recipes.arithmetic import prepare as arithmetic
 from recipes.code import prepare as code
 from recipes.gsm8k import prepare as gsm8k
+from recipes.hints import prepare as hints
 from recipes.math import prepare as maths
 from recipes.math import prepare_dapo as dapo
 from recipes.reward_model import prepare as ultrafeedback
@@ -271,3 +272,19 @@ def test_without_reasoning_gym_the_line_that_installs_it_is_reported(
         reasoning_gym.main(["--task", "chain_sum", "--out", str(tmp_path / "train.parquet")])
     assert ended.value.code == 2
     assert "pip install 'verl-like[reasoning-gym]'" in capsys.readouterr().err
+
+
+def test_hints_are_right_and_the_answers_without_them_are_not(tmp_path: Path) -> None:
+    hints.main(["--out", str(tmp_path)])
+    rows = columns(tmp_path / "data/sft.parquet")
+    right: dict[bool, list[bool]] = {True: [], False: []}
+    for prompt, answer in zip(rows["prompt"], rows["answer"], strict=True):
+        *hint, problem = prompt.removesuffix("=").split("=")
+        a, b = problem.split("+")
+        right[bool(hint)].append(int(answer) == int(a) + int(b))
+        assert hint in ([], [str(int(a) + int(b))])
+    assert len(right[True]) == len(right[False]) and all(right[True])
+    assert sum(right[False]) / len(right[False]) == pytest.approx(0.4, abs=0.01)
+    train, validation = (columns(tmp_path / f"data/{name}.parquet") for name in ("train", "val"))
+    assert train["privileged_context"] == train["answer"] and "privileged_context" not in validation
+    assert not set(train["prompt"]) & set(validation["prompt"])
