@@ -113,3 +113,17 @@ def test_the_prompt_of_chats_without_one_equals_trls(trl: Any, is_prefix: bool) 
     theirs = prepared(trl.DPOTrainer, row, tokenizer)
     prompt = theirs["prompt_ids"]
     assert ids(table) == [(prompt, theirs["chosen_ids"]), (prompt, theirs["rejected_ids"])]
+
+
+def test_variables_of_a_row_reach_the_template_as_in_trl(trl: Any) -> None:
+    template = (Path(trl.__file__).parent / "chat_templates/qwen3.jinja").read_text()
+    tokenizer, question = byte_tokenizer(template), [{"role": "user", "content": "1 + 2?"}]
+    found = []
+    for thinks in (True, False):
+        row = {"prompt": question, "chat_template_kwargs": {"enable_thinking": thinks}}
+        row |= {name: [{"role": "assistant", "content": name}] for name in ("chosen", "rejected")}
+        table, _ = pair_rows(read_rows(["x"], lambda _, row=row: [row]), DataConfig(**NO_LIMIT), tokenizer)
+        theirs = prepared(trl.DPOTrainer, row, tokenizer)
+        assert ids(table) == [(theirs["prompt_ids"], theirs[f"{name}_ids"]) for name in ("chosen", "rejected")]
+        found.append(theirs["prompt_ids"])
+    assert found[0] != found[1]

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from recipes.arithmetic.model import character_tokenizer
 from tests.unit._template_tokenizers import byte_tokenizer
 from tests.unit.test_data_prompts import CHAT_TEMPLATE, jsonl, plain
-from tests.unit.test_sft_rows import ADD, CALL, FORGETS
+from tests.unit.test_sft_rows import ADD, CALL, CHATML, FORGETS
 from tests.unit.test_sft_rows import tokenizer as chatml
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
@@ -116,6 +116,17 @@ def test_responses_of_several_messages_are_what_the_template_writes_after_the_pr
     assert wrapped == [(before.replace("1+1?", "<1+1?>"), response) for _, response in rendered(row)]
 
 
+def test_a_row_has_its_own_variables_of_the_template() -> None:
+    template = CHATML.replace("{{ message.content }}", "{{ sign }}{{ message.content }}")
+    encoder = byte_tokenizer(template, marks=["<|im_start|>", "<|im_end|>"])
+    row = {"prompt": ASKED, "chosen": "2", "rejected": "3", "chat_template_kwargs": {"sign": "+"}}
+    rows = read_rows(["x"], lambda _: [row, {**row, "chat_template_kwargs": None}])
+    for read_pairs in (pair_rows, scored_pair_rows):
+        table, _ = read_pairs(rows, DataConfig(chat_template_kwargs={"sign": "-"}), encoder)
+        prompts = [encoder.decode(ids) for ids in table.ragged("prompt_ids")]
+        assert [("+1+1?" in prompt, "-1+1?" in prompt) for prompt in prompts[::2]] == [(True, False), (False, True)]
+
+
 def test_what_a_message_has_in_addition_to_its_text_is_rendered() -> None:
     """A reasoning in the response, and calls in the prompt."""
     thought = [{**assistant("2")[0], "reasoning_content": "thought"}]
@@ -193,7 +204,7 @@ def test_a_pair_is_dropped_whole(tmp_path: Path, tokenizer: PreTrainedTokenizerB
         ({"prompt": "1=", "chosen": [], "rejected": "2"}, r"'\[\]' in 'chosen'; expected a text"),
         ({"prompt": "1=", "chosen": 1, "rejected": "2"}, "'1' in 'chosen'; expected a text"),
         ({"prompt": "1=", "chosen": assistant("1") * 2, "rejected": "2"}, "apply_chat_template is false. Set"),
-        ({"prompt": "1=", "chosen": "1", "rejected": "2", "tools": [{}]}, "tools in 'chosen' or its prompt"),
+        ({"prompt": "1=", "chosen": "1", "rejected": "2", "tools": [{}]}, "tools or variables that only a"),
         ({"chosen": "1", "rejected": assistant("2")}, "str and list in 'chosen' and 'rejected'; expected two texts"),
         ({"chosen": "1", "rejected": "2"}, "no prompt in 'prompt', and its responses begin with nothing in common"),
         ({"prompt": "1=", "chosen": "1", "rejected": "2", "margin": "x"}, "'x' in 'margin'; expected a number"),

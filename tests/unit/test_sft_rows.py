@@ -139,6 +139,14 @@ def test_forms_are_mixed_in_the_rows_sequence_and_a_rows_answer_comes_first() ->
     assert [pieces[-1] for _, pieces in found] == ["[ne</s>]", "[d<|im_end|>]", "[z</s>]", "[wo</s>]"]
 
 
+def test_a_row_has_its_own_variables_of_the_template() -> None:
+    template = CHATML.replace("{{ message.content }}", "{{ sign }}{{ message.content }}")
+    own = {**ROW, "chat_template_kwargs": {"sign": "+", "other": None}}
+    both = learnt(own, ROW, template=template, chat_template_kwargs={"sign": "-"})
+    assert [prompt.count("+a") + 2 * prompt.count("-a") for prompt, _ in both] == [1, 2]
+    assert learnt({"prompt": "a", "answer": "b", "chat_template_kwargs": {"sign": None}}), "a file of columns has null"
+
+
 def test_columns_that_are_null_do_not_decide_the_form() -> None:
     """A parquet file has every column in every row."""
     columns = dict.fromkeys(["prompt", "answer", "completion", "messages", "text"])
@@ -198,8 +206,13 @@ def test_a_template_whose_generation_prompt_begins_another_turn_is_refused() -> 
             "row 0 of x has no answer: 'completion' is null there. Fill it, or remove the row.",
         ),
         ({"prompt": "a", "answer": 3}, "row 0 of x has the int '3' in 'answer'; expected a text. Correct it"),
-        ({"prompt": "a", "completion": "b", "tools": [ADD]}, "row 0 of x has functions in 'tools', but its answer is"),
-        ({"text": "b", "tools": [ADD]}, "row 0 of x has functions in 'tools', but its answer is a text; expected"),
+        ({"prompt": "a", "completion": "b", "tools": [ADD]}, "row 0 of x has values in 'tools', but its answer is a"),
+        (
+            {"prompt": "a", "completion": "b", "chat_template_kwargs": {"x": 1}},
+            "row 0 of x has values in 'chat_template_kwargs', but its answer is a text; expected messages",
+        ),
+        ({**ROW, "chat_template_kwargs": "x"}, "row 0 of x has 'x' in 'chat_template_kwargs'; expected a mapping"),
+        ({"text": "b", "tools": [ADD]}, "row 0 of x has values in 'tools', but its answer is a text; expected"),
         ({"prompt": "a", "completion": "b", "label": False}, "row 0 of x has false in 'label', an undesirable"),
         ({"prompt": "a", "completion": chat("", "b")[1:], "label": False}, "row 0 of x has false in 'label'"),
         ({"prompt": 1, "completion": chat("", "b")[1:]}, "row 0 of x has '1' in 'prompt'; expected a non-empty list"),

@@ -12,7 +12,8 @@ from verl_like.data.files import Row, shown
 from verl_like.data.prompt_ids import refuse_media
 from verl_like.data.templates import Chat
 
-MESSAGES, TOOLS = "messages", "tools"
+MESSAGES, TOOLS, TEMPLATE_KWARGS = "messages", "tools", "chat_template_kwargs"
+RENDERED_COLUMNS = (TOOLS, TEMPLATE_KWARGS)  # read by the chat template, in addition to messages
 ASSISTANT = "assistant"
 
 
@@ -22,11 +23,13 @@ class Conversation:
 
     Args:
         tools: schemas of functions that the template shows to the model.
+        template_kwargs: the row's own variables of the template.
         first: index of the first message that is not part of a prompt.
     """
 
     messages: Chat
     tools: list[dict[str, Any]]
+    template_kwargs: dict[str, Any]
     first: int
 
 
@@ -75,7 +78,13 @@ def _ended(row: Row, before: Chat, turns: Chat) -> Conversation:
     messages = [*before, *turns]
     if messages[-1]["role"] != ASSISTANT:
         raise _without_ends(row, messages)
-    return Conversation(messages, _tools(row), len(before))
+    return Conversation(messages, _tools(row), _template_kwargs(row), len(before))
+
+
+def has_more_for_the_template(row: Row, column: str) -> bool:
+    """Return whether one of ``RENDERED_COLUMNS`` has values other than null."""
+    value = row.values.get(column)
+    return bool(filled(value) if isinstance(value, Mapping) else value)
 
 
 def _without_ends(row: Row, messages: Chat) -> ValueError:
@@ -141,6 +150,16 @@ def _tools(row: Row) -> list[dict[str, Any]]:
             f"JSON. Correct or remove the row."
         )
     return tools
+
+
+def _template_kwargs(row: Row) -> dict[str, Any]:
+    given = row.values.get(TEMPLATE_KWARGS)
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(
+            f"{row.location} has {shown(given)} in {TEMPLATE_KWARGS!r}; expected a mapping of the chat template's "
+            f"variables. Correct it, or remove the row."
+        )
+    return filled(given)
 
 
 def _json(text: str) -> Any:

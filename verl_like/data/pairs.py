@@ -1,7 +1,8 @@
 """Pairs of responses to a prompt, of which one is preferred, in the forms of TRL's data sets.
 
 A row has the columns ``chosen`` and ``rejected``, each a text or a chat list. Its prompt is in ``data.prompt_key``, or,
-without such a column, what both begin with. ``margin`` and ``tools`` are optional.
+without such a column, what both begin with. ``margin``, ``tools`` and ``chat_template_kwargs`` are
+optional.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, refuse_none
-from verl_like.data.chats import TOOLS, filled
+from verl_like.data.chats import RENDERED_COLUMNS, filled
 from verl_like.data.files import Row
 from verl_like.data.prompt_ids import token_ids
 from verl_like.data.responses import GivenResponse, ResponseRenderer, common_length, responses_of
@@ -24,7 +25,7 @@ from verl_like.protocol import Array, Column, DataProto, Ragged
 
 SCORED = 0  # any token: the value before it is the score
 CHOSEN, REJECTED, MARGIN = "chosen", "rejected", "margin"
-PAIR_COLUMNS = (CHOSEN, REJECTED, MARGIN, TOOLS)
+PAIR_COLUMNS = (CHOSEN, REJECTED, MARGIN, *RENDERED_COLUMNS)
 
 
 class Pair(NamedTuple):

@@ -11,7 +11,14 @@ from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, answers_of, at_positions, fitting
-from verl_like.data.chats import ASSISTANT, TOOLS, Conversation, exchange_of, filled
+from verl_like.data.chats import (
+    ASSISTANT,
+    RENDERED_COLUMNS,
+    Conversation,
+    exchange_of,
+    filled,
+    has_more_for_the_template,
+)
 from verl_like.data.files import Row, located, shown
 from verl_like.data.prompt_ids import refuse_halves, token_ids
 from verl_like.data.templates import Renderer
@@ -33,7 +40,8 @@ class GivenResponse:
     @property
     def text(self) -> str | None:
         """The response as text; None if only the chat template can write it, with its tools and all its messages."""
-        if self.row.values.get(TOOLS) or _has_more_than_text(self.prompt):
+        is_rendered = any(has_more_for_the_template(self.row, column) for column in RENDERED_COLUMNS)
+        if is_rendered or _has_more_than_text(self.prompt):
             return None
         if isinstance(self.response, str):
             return self.response
@@ -115,7 +123,9 @@ class ResponseRenderer:
 
     def _render(self, row: Row, chat: Conversation, length: int, *, continues: bool) -> str:
         with located(row):
-            text = self._renderer.rendered(chat.messages[:length], tools=chat.tools, continues=continues)
+            text = self._renderer.rendered(
+                chat.messages[:length], tools=chat.tools, variables=chat.template_kwargs, continues=continues
+            )
         refuse_halves(text, f"{row.location} has a message")
         return text
 
@@ -126,8 +136,9 @@ def _rendered(
     if not data.apply_chat_template:
         first = responses[0]
         raise ValueError(
-            f"{first.row.location} has messages or tools in {first.column!r} or its prompt, which only a chat template "
-            f"renders, but data.apply_chat_template is false. Set data.apply_chat_template=true, or give texts."
+            f"{first.row.location} has messages, tools or variables that only a chat template renders, in "
+            f"{first.column!r} or other columns, but data.apply_chat_template is false. Set "
+            f"data.apply_chat_template=true, or give texts."
         )
     render = ResponseRenderer(data, tokenizer)
     prompts = token_ids([render.prompt(each) for each in responses], tokenizer, add_special_tokens=False)

@@ -4,7 +4,7 @@ template.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,11 +147,19 @@ class Renderer:
             prompt = [{"role": "user", "content": prompt}]
         return self._formatted_chat(_checked_chat(prompt))
 
-    def rendered(self, chat: Chat, *, tools: Sequence[dict[str, Any]] = (), continues: bool = True) -> str:
+    def rendered(
+        self,
+        chat: Chat,
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        variables: Mapping[str, Any] | None = None,
+        continues: bool = True,
+    ) -> str:
         """Return the text that the chat template writes.
 
         Args:
             tools: schemas of functions.
+            variables: of the template, in addition to ``data.chat_template_kwargs``, which they override.
             continues: whether the text ends with the template's generation prompt.
 
         Raises:
@@ -163,7 +171,7 @@ class Renderer:
                 tools=list(tools) or None,
                 tokenize=False,
                 add_generation_prompt=continues,
-                **self._data.chat_template_kwargs,
+                **{**self._data.chat_template_kwargs, **(variables or {})},
             )
         except (jinja2.TemplateError, TypeError, LookupError) as error:
             roles = [message["role"] for message in chat]

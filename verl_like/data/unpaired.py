@@ -1,7 +1,7 @@
 """Single responses to a prompt, each labelled desirable or undesirable, in the form of TRL's unpaired data sets.
 
 A row has the columns ``data.prompt_key``; ``completion``, a text or a chat list; ``label``, true for a desirable
-response; and optionally ``tools``.
+response; and optionally ``tools`` and ``chat_template_kwargs``.
 """
 
 from __future__ import annotations

@@ -101,4 +101,5 @@ class _Reader:
                 prompt = self._renderer.chat(row.values[data.prompt_key])
             row = replace(row, values={**row.values, data.prompt_key: prompt})
         chat = conversation_of(row, data.prompt_key)
-        return chat, chat_template(self._tokenizer, chat.tools, data.chat_template_kwargs)
+        variables = {**data.chat_template_kwargs, **chat.template_kwargs}
+        return chat, chat_template(self._tokenizer, chat.tools, variables)

@@ -10,14 +10,14 @@ from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import COMPLETION, TEXT, Answers, answers_of, joined, refuse_none, texts_of
-from verl_like.data.chats import MESSAGES, TOOLS, has_prompt
+from verl_like.data.chats import MESSAGES, RENDERED_COLUMNS, has_more_for_the_template, has_prompt
 from verl_like.data.files import Row
 from verl_like.data.unpaired import LABEL
 from verl_like.protocol import DataProto
 from verl_like.training.conversation_rows import conversations_of
 
 Form: TypeAlias = Literal["answer", "completion", "conversation", "text"]
-SFT_COLUMNS = (COMPLETION, MESSAGES, TEXT, TOOLS)  # in addition to data.prompt_key and data.answer_key
+SFT_COLUMNS = (COMPLETION, MESSAGES, TEXT, *RENDERED_COLUMNS)  # in addition to data.prompt_key and data.answer_key
 
 
 def sft_rows(
@@ -61,11 +61,12 @@ def sft_rows(
 
 def _refuse_unread(row: Row, form: Form) -> None:
     """Raise ValueError for columns that change what a row means, but that its form does not read."""
-    if form != "conversation" and row.values.get(TOOLS):
-        raise ValueError(
-            f"{row.location} has functions in {TOOLS!r}, but its answer is a text; expected messages, in which the "
-            f"chat template shows them. Write the answer as messages in {COMPLETION!r}, or leave out {TOOLS!r}."
-        )
+    for name in RENDERED_COLUMNS if form != "conversation" else ():
+        if has_more_for_the_template(row, name):
+            raise ValueError(
+                f"{row.location} has values in {name!r}, but its answer is a text; expected messages, which the chat "
+                f"template renders with them. Write the answer as messages in {COMPLETION!r}, or leave out {name!r}."
+            )
     if row.values.get(LABEL) is False and row.values.get(COMPLETION) is not None:
         raise ValueError(
             f"{row.location} has false in {LABEL!r}, an undesirable response, but verl-like sft learns every response; "
