@@ -10,8 +10,6 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.e2e._started_command import StartedCommand, wait_for
@@ -23,16 +21,16 @@ from verl_like.telemetry.trackers import read_metrics
 STEPS, KILLED_IN_STEP = 5, 4
 ANSWERS = ("data.train_files=[{data}/sft.parquet]", "data.val_files=[{data}/sft.parquet]")
 PAIRS = ("data.train_files=[{data}/pairs.parquet]", "data.val_files=[{data}/val_pairs.parquet]")
-UNPAIRED = ("data.train_files=[{data}/unpaired.parquet]", "data.val_files=[{data}/unpaired.parquet]")
+UNPAIRED = ("data.train_files=[{data}/labelled.parquet]", "data.val_files=[{data}/val_labelled.parquet]")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A command and its options, and the metric that shows that it learns."""
+    """A command and its options, and a metric that changes from step to step."""
 
     command: str
     options: tuple[str, ...]
-    loss: str
+    metric: str
 
 
 CASES = {
@@ -40,21 +38,9 @@ CASES = {
     "rm": Case("rm", PAIRS, "rm/loss"),
     "dpo": Case("dpo", PAIRS, "dpo/loss"),
     "kto": Case("dpo", (*UNPAIRED, "dpo.losses={{kto: 1}}"), "dpo/loss"),
+    "rae": Case("train", ("algorithm=rae", "rollout=hf"), "reward/role_baseline/arithmetic"),
     "distill": Case("train", ("algorithm=distill", "rollout=hf", "ref.path={teacher}"), "actor/distill_loss"),
 }
-
-
-@pytest.fixture(scope="module")
-def data(arithmetic: Path) -> Path:
-    """Return the folder of all rows, among them single responses of both labels."""
-    pairs = pq.read_table(arithmetic / "pairs.parquet").slice(0, 64).to_pylist()
-    rows = [
-        {"prompt": pair["prompt"], "completion": pair[name], "label": name == "chosen"}
-        for i, pair in enumerate(pairs)
-        for name in (("chosen", "rejected")[i % 3 == 0],)
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), arithmetic / "unpaired.parquet")
-    return arithmetic
 
 
 def words(case: Case, data: Path, teacher: Path, out: Path) -> list[str]:
@@ -72,20 +58,20 @@ def words(case: Case, data: Path, teacher: Path, out: Path) -> list[str]:
 
 
 def is_learning(run: Path, case: Case) -> bool:
-    losses = list(read_metrics(run / "metrics.jsonl")[case.loss].values())
-    return len(losses) == STEPS and len(set(losses)) > 1
+    found = list(read_metrics(run / "metrics.jsonl")[case.metric].values())
+    return len(found) == STEPS and len(set(found)) > 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 def test_a_killed_command_continues_to_the_numbers_of_an_unbroken_run(
-    case: Case, data: Path, teacher: Path, tmp_path: Path, ray_cluster: None
+    case: Case, arithmetic: Path, teacher: Path, tmp_path: Path, ray_cluster: None
 ) -> None:
-    assert main(words(case, data, teacher, tmp_path / "unbroken")) == 0
+    assert main(words(case, arithmetic, teacher, tmp_path / "unbroken")) == 0
     unbroken, run = tmp_path / "unbroken/default", tmp_path / "killed/default"
     assert is_learning(unbroken, case), "equal weights of runs that learn nothing show nothing"
 
-    options = words(case, data, teacher, tmp_path / "killed")
+    options = words(case, arithmetic, teacher, tmp_path / "killed")
     killed = StartedCommand(options, tmp_path / "killed.log", f"SIGKILL@update_actor#{KILLED_IN_STEP}")
     try:
         assert killed.killed(timeout_s=150) == -signal.SIGKILL, killed.output

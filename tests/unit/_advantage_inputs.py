@@ -76,6 +76,7 @@ def batch(
         old_log_probs=padded([row.tokens("log_probs", lambda rng: -rng.expovariate(1)) for row in rows], NAN),
         sum_pi_squared=padded([row.tokens("squares", lambda rng: rng.uniform(0.2, 1)) for row in rows], NAN),
         baseline_rewards=torch.tensor([row.number("baseline") for row in rows], dtype=torch.float32),
+        role_baselines=torch.tensor([row.number("role") for row in rows], dtype=torch.float64),
         reward_components={
             name: torch.tensor([row.number(name) + shift for row in rows], dtype=torch.float32) for name in COMPONENTS
         },

@@ -24,12 +24,13 @@ COMPONENTS = {"form": 0.5, "answer": 2.0}
 
 def earned(episodes: Sequence[Episode], table: DataProto, *, seed: int = 0) -> RowRewards:
     facts = facts_of(episodes, table)
-    numbers = np.random.default_rng(seed).normal(size=(3, len(episodes))).astype(np.float32)[:, facts["sample"]]
+    numbers = np.random.default_rng(seed).normal(size=(4, len(episodes))).astype(np.float32)[:, facts["sample"]]
     return RowRewards(
         rewards=facts["score"],
         group_ids=facts["group_id"],
         baseline_rewards=numbers[0],
         components={"form": numbers[1], "answer": numbers[2]},
+        role_baselines=numbers[3].astype(np.float64),
         episodes=episode_numbers(facts),
     )
 
@@ -79,6 +80,7 @@ def test_one_row_per_episode_without_rewards_of_turns_is_a_response_with_observa
         group_ids=with_episodes.group_ids,
         baseline_rewards=with_episodes.baseline_rewards,
         components=with_episodes.components,
+        role_baselines=with_episodes.role_baselines,
     )
     _, found = stage(config_of(name), Rows(table, []), with_episodes)
     _, expected = stage(config_of(name), Rows(table, []), plain)

@@ -93,6 +93,7 @@ OUTSIDE_BASELINE = {
     "reinforce",
     "remax",
     "a_star_po",
+    "rae",
 }  # their baseline is none, or something else than rewards of the batch
 DIVIDED_BY_MEAN = {"maxrl"}  # these take rewards of at least 0, and a constant added to them matters
 

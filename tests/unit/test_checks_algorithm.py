@@ -336,6 +336,23 @@ def test_components_that_nothing_reads_are_refused() -> None:
     assert passes(**COMPONENTS)
 
 
+@pytest.mark.parametrize(("option", "value"), [("rae_decay", 0.9), ("rae_role_key", "player")])
+def test_options_of_role_baselines_that_nothing_reads_are_refused(option: str, value: object) -> None:
+    assert refusal(**{f"algorithm__{option}": value}) == (
+        f"algorithm.{option} is {value}, but algorithm.adv_estimator=grpo reads no baselines of roles. Use "
+        f"algorithm.adv_estimator=rae, or leave algorithm.{option} at its default."
+    )
+    assert passes(algorithm__adv_estimator="rae", rollout__n=1, **{f"algorithm__{option}": value})
+
+
+def test_a_kl_in_rewards_whose_role_baselines_lack_it_is_refused() -> None:
+    assert refusal(algorithm__adv_estimator="rae", algorithm__kl_coef=0.1) == (
+        "algorithm.kl_coef is 0.1, but algorithm.adv_estimator=rae subtracts a baseline of rewards without the KL "
+        "penalty. Set algorithm.kl_coef=0, and actor.kl_loss_coef to keep to the reference."
+    )
+    assert passes(algorithm__adv_estimator="rae", actor__kl_loss_coef=0.1)
+
+
 def test_an_estimator_of_components_without_any_is_refused() -> None:
     text = refusal(algorithm__adv_estimator="gdpo")
     assert text.startswith(

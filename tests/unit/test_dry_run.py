@@ -116,6 +116,13 @@ def test_supervised_rows_that_cannot_be_used_are_refused_by_it(
     assert "has an answer of 2 tokens, end token included" in capsys.readouterr().err
 
 
+@pytest.mark.processes
+def test_rows_without_a_role_are_refused_by_it(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*words, "algorithm=rae", "algorithm.rae_role_key=player"]
+    assert main(["train", "--dry-run", *options]) == 2
+    assert "rows.jsonl:0 has no column 'player'; expected text or a whole number" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("is_taken")
 def test_a_taken_folder_is_one_mistake_among_others(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *words, "model.path=/nowhere", "actor.policy_loss=pppo", "rollout.temprature=1"]) == 2

@@ -102,6 +102,7 @@ def test_advantages_from_scores_alone_are_those_of_the_tokens(name: str, divide_
         np.repeat([3, 0, 7, 5], 8).tolist(),
         [*np.abs(generator.normal(size=24)), *[0.3] * 8],  # the last group's are equal
         components={part: generator.normal(size=32).astype(np.float32) for part in ("form", "answer")},
+        role_baselines=generator.normal(size=32),
     )
     report, table = stage(config, rows_of([[1] * int(length) for length in lengths]), facts)
     found, metrics = score_advantages(facts, lengths, config)

@@ -20,6 +20,7 @@ class Needs:
     entropy: bool = False  # of the old policy
     covariance_rank: bool = False
     baseline: bool = False  # a greedy response to each prompt
+    role_baselines: bool = False  # moved by each step
     reward_model: bool = False  # colocated in the hybrid workers
     ref_log_probs: bool = False  # in their own stage; a reference without it is read by the updates
     advantages_of_tokens: bool = False  # otherwise a response's advantage is a fact, computed from its group's scores
@@ -83,6 +84,7 @@ def needs(config: Config) -> Needs:
         entropy=takes_entropy,
         covariance_rank="covariance_rank" in wanted,
         baseline="baseline_rewards" in wanted,
+        role_baselines="role_baselines" in wanted,
         reward_model=bool(config.reward.model.path) and config.reward.model.placement == "colocated",
         advantages_of_tokens=is_of_tokens,
     )

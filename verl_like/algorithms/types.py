@@ -47,6 +47,7 @@ class AdvantageInputs:
         sum_pi_squared: [B, T] sum over the vocabulary of the squared probabilities at the token's position (old
             policy).
         baseline_rewards: [B] score of the greedy response to the row's prompt.
+        role_baselines: [B] float64, baseline of the row's role.
         reward_components: name -> [B], the parts that the reward function returned in addition to its score.
         turns: the turns of the rows.
     """
@@ -60,6 +61,7 @@ class AdvantageInputs:
     rollout_log_probs: Tensor | None = None
     sum_pi_squared: Tensor | None = None
     baseline_rewards: Tensor | None = None
+    role_baselines: Tensor | None = None
     reward_components: Mapping[str, Tensor] | None = None
     turns: Turns | None = None
 

@@ -11,7 +11,7 @@ from verl_like.algorithms.advantages import estimator, estimator_of
 from verl_like.algorithms.kl_controller import MAX_KL_ERROR
 from verl_like.algorithms.policy_losses import policy_loss, policy_loss_of
 from verl_like.algorithms.roles import needs
-from verl_like.config.schema import Config
+from verl_like.config.schema import AlgorithmConfig, Config
 
 
 def algorithms_exist(config: Config) -> Iterator[str]:
@@ -232,6 +232,25 @@ def components_are_named(config: Config) -> Iterator[str]:
             )
 
 
+def role_baselines_are_read(config: Config) -> Iterator[str]:
+    algorithm, default = config.algorithm, AlgorithmConfig()
+    if "role_baselines" in estimator(algorithm.adv_estimator).needs:
+        if algorithm.kl_coef > 0:
+            yield (
+                f"algorithm.kl_coef is {algorithm.kl_coef:g}, but algorithm.adv_estimator={algorithm.adv_estimator} "
+                "subtracts a baseline of rewards without the KL penalty. Set algorithm.kl_coef=0, and "
+                "actor.kl_loss_coef to keep to the reference."
+            )
+        return
+    for name in ("rae_decay", "rae_role_key"):
+        value = getattr(algorithm, name)
+        if value != getattr(default, name):
+            yield (
+                f"algorithm.{name} is {value}, but algorithm.adv_estimator={algorithm.adv_estimator} reads no "
+                f"baselines of roles. Use algorithm.adv_estimator=rae, or leave algorithm.{name} at its default."
+            )
+
+
 def maxrl_rewards_are_not_negative(config: Config) -> Iterator[str]:
     algorithm = config.algorithm
     if algorithm.adv_estimator != "maxrl":
@@ -293,6 +312,7 @@ ALGORITHM_RULES: tuple[Callable[[Config], Iterator[str]], ...] = (
     ranks_are_of_the_learnt_rows,
     skipped_rows_have_no_gradient,
     components_are_named,
+    role_baselines_are_read,
     maxrl_rewards_are_not_negative,
     overlong_buffer_fits,
     warmup_is_set_once,

@@ -8,6 +8,7 @@ from typing import Any
 
 from verl_like.algorithms.correction import is_needed, is_on
 from verl_like.algorithms.kl_controller import AdaptiveKl
+from verl_like.algorithms.role_baselines import moved_baselines
 from verl_like.config.schema import AlgorithmConfig, Config
 from verl_like.training.prompt_counts import PromptCounts
 
@@ -52,10 +53,12 @@ class Steering:
     Args:
         kl_coef: weight of the KL penalty in the reward.
         log_prob_gap: mean absolute gap of the last step's log-probs, nats; None before the first.
+        role_baselines: baseline of each role that has had a response; empty if the estimator reads none.
     """
 
     kl_coef: float
     log_prob_gap: float | None = None
+    role_baselines: dict[str, float] = field(default_factory=dict)
 
     def is_corrected(self, config: Config, *, gap_now: float | None) -> bool:
         """Return whether ``rollout_correction`` applies, by this step's gap if it was measured, else by the last one.
@@ -67,10 +70,25 @@ class Steering:
         is_wanted = is_on(correction) if gap is None else is_needed(correction, mean_gap=gap)
         return is_wanted and not config.actor.use_rollout_log_probs
 
-    def after(self, metrics: Mapping[str, float], config: AlgorithmConfig, *, num_responses: int) -> Steering:
-        """Return the state for the next step."""
+    def after(
+        self,
+        metrics: Mapping[str, float],
+        config: AlgorithmConfig,
+        *,
+        num_responses: int,
+        role_means: Mapping[str, float] | None = None,
+    ) -> Steering:
+        """Return the state for the next step.
+
+        Args:
+            role_means: mean reward of each role in the step; None if the estimator reads no baselines of roles.
+        """
         coef = self.kl_coef
         if config.kl_target > 0:
             controller = AdaptiveKl(coef=coef, target=config.kl_target, horizon=config.kl_horizon)
             coef = controller.updated(metrics["reward/kl_penalty_mean"] / coef, num_responses=num_responses).coef
-        return Steering(kl_coef=coef, log_prob_gap=metrics.get("rollout/log_prob_diff_mean", self.log_prob_gap))
+        return Steering(
+            kl_coef=coef,
+            log_prob_gap=metrics.get("rollout/log_prob_diff_mean", self.log_prob_gap),
+            role_baselines=moved_baselines(self.role_baselines, role_means or {}, decay=config.rae_decay),
+        )

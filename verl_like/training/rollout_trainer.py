@@ -95,7 +95,9 @@ class RolloutTrainer(Trainer):
         config = parts.config
         num_responses = config.data.train_batch_size * config.rollout.n
         self.progress.prompts, self.loader_state, self.version = prompts, state.loader_state, state.version
-        self.steering = self.steering.after(metrics, config.algorithm, num_responses=num_responses)
+        self.steering = self.steering.after(
+            metrics, config.algorithm, num_responses=num_responses, role_means=state.role_means
+        )
         parts.snapshots.finish(state.step, metrics)
         return metrics
 

@@ -30,6 +30,7 @@ def score_advantages(earned: RowRewards, num_sampled: Array, config: AlgorithmCo
         torch.from_numpy(tokens.astype(np.int64)),
         group_index(torch.from_numpy(samples.group_ids)),
         {name: torch.from_numpy(values) for name, values in samples.components.items()} or None,
+        None if samples.role_baselines is None else torch.from_numpy(samples.role_baselines),
     )
     found: Array = row_advantages(estimator_of(config), responses, config).numpy()
     mean = np.average(found, weights=tokens)

@@ -20,6 +20,7 @@ from verl_like.training.generation import generate, greedy_sampling, train_sampl
 from verl_like.training.parts import StepParts
 from verl_like.training.prompt_counts import num_prompts
 from verl_like.training.rewards import StepRewards
+from verl_like.training.role_rewards import with_role_baselines
 from verl_like.training.score_advantages import score_advantages
 from verl_like.training.shaping import groups_with_signal, is_usable, learnt_from, row_rewards
 from verl_like.training.step_metrics import num_tokens
@@ -157,6 +158,8 @@ def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> R
             mini_batch_prompts=config.actor.mini_batch_size if needs.compares_mini_batches else None,
             ranks_covariance=needs.covariance_rank,
         )
+        if needs.role_baselines:
+            earned = with_role_baselines(earned, batch, state, loader=parts.loader, config=config.algorithm)
         if parts.advantages is None:
             facts, found = score_advantages(earned, sampled_tokens(batch.facts), config.algorithm)
         else:

@@ -25,6 +25,7 @@ class StepState:
         prompts: outcomes of the prompts of this step only.
         num_drawn: prompts drawn from the data loader since the start of the run, up to this step's last draw.
         loader_state: state of the data loader after this step; None until a stage records it.
+        role_means: mean reward of each role, if the estimator reads baselines of roles.
     """
 
     step: int
@@ -35,3 +36,4 @@ class StepState:
     prompts: PromptCounts = field(default_factory=PromptCounts)
     num_drawn: int = 0
     loader_state: dict[str, Any] | None = None
+    role_means: dict[str, float] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
+from verl_like.algorithms.roles import needs
 from verl_like.checks.hub_models import check_hub_models
 from verl_like.checks.pools import ROLLOUT, TRAINER
 from verl_like.checks.requirements import check_machine
@@ -25,6 +26,7 @@ from verl_like.data.loader import PromptLoader, rehearse, rows_identity
 from verl_like.data.pairs import PAIR_COLUMNS, scored_pair_rows
 from verl_like.data.preferences import PREFERENCE_COLUMNS, check_preferences, preference_rows
 from verl_like.data.prompts import Prompt, PromptDataset
+from verl_like.data.row_role import row_role
 from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
 from verl_like.data.teachers import teacher_numbers
@@ -69,6 +71,9 @@ def task_of(config: Config) -> TrainTask:
     if val_prompts is not None:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
     teacher_numbers(prompts, config)  # refuses rows without a teacher
+    if needs(config).role_baselines:
+        for prompt in prompts:
+            row_role(prompt, config.algorithm.rae_role_key)  # raises for a row without one
     rehearse(prompts, config.data, seed=config.trainer.seed)
     steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
     return TrainTask(tokenizer, prompts, val_prompts, steps)
@@ -234,7 +239,8 @@ def _prompts(
 
 
 def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:
-    return PromptLoader(prompts, config.data, seed=config.trainer.seed)
+    is_asked = needs(config).role_baselines
+    return PromptLoader(prompts, config.data, seed=config.trainer.seed, is_asked=is_asked)
 
 
 def num_steps(config: Config, loader: PromptLoader) -> int:

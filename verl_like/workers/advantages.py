@@ -211,6 +211,7 @@ class AdvantageRole:
             group_ids=torch.from_numpy(here.group_ids),
             penalties=penalties,
             baseline_rewards=None if here.baseline_rewards is None else torch.from_numpy(here.baseline_rewards),
+            role_baselines=None if here.role_baselines is None else torch.from_numpy(here.role_baselines),
             reward_components={name: torch.from_numpy(values) for name, values in here.components.items()} or None,
             **{name: values for name, values in columns.items() if name in wanted},
         )

@@ -19,6 +19,7 @@ class RowRewards:
         rewards: float32, the reward of each response.
         group_ids: int64.
         baseline_rewards: float32, the reward of the greedy response to the same prompt.
+        role_baselines: float64, the baseline of the row's role.
         components: float32 each, parts that the reward function returned in addition to its score.
         mini_batches: the update that each row belongs to, if the tokens of a mini-batch are compared.
         ranks_covariance: whether the policy loss reads ``covariance_rank``.
@@ -28,6 +29,7 @@ class RowRewards:
     rewards: Array
     group_ids: Array
     baseline_rewards: Array | None = None
+    role_baselines: Array | None = None
     components: dict[str, Array] = field(default_factory=dict)
     mini_batches: Array | None = None
     ranks_covariance: bool = False
@@ -38,6 +40,7 @@ class RowRewards:
             rewards=self.rewards[rows],
             group_ids=self.group_ids[rows],
             baseline_rewards=None if self.baseline_rewards is None else self.baseline_rewards[rows],
+            role_baselines=None if self.role_baselines is None else self.role_baselines[rows],
             components={name: values[rows] for name, values in self.components.items()},
             episodes=None if self.episodes is None else self.episodes[rows],
         )

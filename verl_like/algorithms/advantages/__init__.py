@@ -56,6 +56,7 @@ ADVANTAGES: dict[str, Estimator] = {
     "none": _by_response("none"),
     "opo": _by_response("opo", compares_siblings=True),
     "optimal_token_baseline": _by_token("optimal_token_baseline", needs=_TOKEN_PROBS, compares_siblings=True),
+    "rae": _by_response("rae", needs=frozenset({"role_baselines"})),
     "reinforce": _by_token("reinforce", splits_rewards_by_turn=True),
     "reinforce_baseline": _by_token("reinforce_baseline", compares_siblings=True, whiten=True),
     "reinforce_plus_plus": _by_token("reinforce_plus_plus", whiten=True, splits_rewards_by_turn=True),

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from verl_like.algorithms.advantages.batch import needed
 from verl_like.algorithms.advantages.groups import Scored, group_highest, group_index, group_mean, group_sum
 from verl_like.algorithms.advantages.whitening import whiten_stats
 from verl_like.config.schema import AlgorithmConfig
@@ -195,3 +196,13 @@ def subtract_batch_mean(row_advantages: Tensor, is_valid: Tensor, group_ids: Ten
     """Subtract flash_reinforce's baseline."""
     one_group = torch.zeros(len(row_advantages), dtype=torch.int64, device=row_advantages.device)
     return torch.where(is_valid, row_advantages - group_mean(row_advantages, is_valid.double(), one_group), 0.0)
+
+
+def rae(responses: Scored, config: AlgorithmConfig) -> Tensor:
+    """Subtract the baseline of the response's role (RAE; SPIRAL, 2506.24119).
+
+    A = R - b of the role, b = decay * b + (1 - decay) * mean of R over the role's responses of the step
+    (:mod:`verl_like.algorithms.role_baselines`). Siblings are not compared: one response per prompt is enough.
+    """
+    baselines = needed(responses.role_baselines, "role_baselines").double()
+    return torch.where(responses.is_valid, responses.scores - baselines, 0.0)

@@ -91,6 +91,7 @@ def joined(rows: Responses, found: EpisodeTokens, *, has_turns: bool, splits_rew
         scores=rows.scores[first],
         group_ids=rows.group_ids[first],
         baseline_rewards=None if rows.baseline_rewards is None else rows.baseline_rewards[first],
+        role_baselines=None if rows.role_baselines is None else rows.role_baselines[first],
         reward_components=None
         if rows.reward_components is None
         else {name: values[first] for name, values in rows.reward_components.items()},

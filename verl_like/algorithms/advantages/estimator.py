@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TOKEN_COLUMNS = frozenset({"values", "old_log_probs", "ref_log_probs", "rollout_log_probs", "sum_pi_squared"})  # [B, T]
 # One entry per row, or per turn of a row.
-ROW_COLUMNS = frozenset({"baseline_rewards", "reward_components", "turns"})
+ROW_COLUMNS = frozenset({"baseline_rewards", "role_baselines", "reward_components", "turns"})
 OPTIONAL_COLUMNS = TOKEN_COLUMNS | ROW_COLUMNS
 
 

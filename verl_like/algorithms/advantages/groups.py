@@ -54,12 +54,14 @@ class Scored:
         num_chosen: [B] int64, tokens that the policy sampled.
         group: [B] int64, numbered from 0.
         components: [B] each, parts that the reward function returned in addition to its score.
+        role_baselines: [B] float64, baseline of each response's role.
     """
 
     scores: Tensor
     num_chosen: Tensor
     group: Tensor
     components: Mapping[str, Tensor] | None = None
+    role_baselines: Tensor | None = None
 
     @property
     def is_valid(self) -> Tensor:
@@ -85,7 +87,11 @@ class Scored:
 def scored(responses: Responses) -> Scored:
     """Return each response with the sum of its token rewards."""
     return Scored(
-        responses.rewards(), responses.num_chosen(), group_index(responses.group_ids), responses.reward_components
+        responses.rewards(),
+        responses.num_chosen(),
+        group_index(responses.group_ids),
+        responses.reward_components,
+        responses.role_baselines,
     )
 
 

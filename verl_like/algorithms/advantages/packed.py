@@ -32,7 +32,7 @@ class Responses:
         moved_rewards: [K] float64, parts of the score that belong to earlier tokens, and are negative at the last one:
             they sum to 0 over a response, and are zero outside the mask; None for none.
         values, old_log_probs, ref_log_probs, rollout_log_probs, sum_pi_squared: [K], as in :class:`AdvantageInputs`.
-        group_ids, baseline_rewards, reward_components: [B], as there.
+        group_ids, baseline_rewards, role_baselines, reward_components: [B], as there.
         turns: as there.
     """
 
@@ -48,6 +48,7 @@ class Responses:
     rollout_log_probs: Tensor | None = None
     sum_pi_squared: Tensor | None = None
     baseline_rewards: Tensor | None = None
+    role_baselines: Tensor | None = None
     reward_components: dict[str, Tensor] | None = None
     turns: Turns | None = None
 
@@ -63,6 +64,7 @@ class Responses:
             group_ids=inputs.group_ids,
             penalties=torch.where(inputs.response_mask, -inputs.rewards, 0.0).flatten(),
             baseline_rewards=inputs.baseline_rewards,
+            role_baselines=inputs.role_baselines,
             reward_components=None if inputs.reward_components is None else dict(inputs.reward_components),
             turns=inputs.turns,
             **{name: None if column is None else column.flatten() for name, column in columns.items()},
@@ -76,6 +78,7 @@ class Responses:
             response_mask=self.pad(self.response_mask),
             group_ids=self.group_ids,
             baseline_rewards=self.baseline_rewards,
+            role_baselines=self.role_baselines,
             reward_components=self.reward_components,
             turns=self.turns,
             **{name: None if column is None else self.pad(column) for name, column in columns.items()},

@@ -82,6 +82,13 @@ class AlgorithmConfig(Section):
     turn_weight: float = non_negative(
         1.0, "Weight of a turn's own advantage in addition to its episode's (gigpo, turn_credit)."
     )
+    rae_decay: float = option(
+        0.95,
+        "Part of a role's baseline that a step keeps; the rest is the mean reward of the role's responses (rae).",
+        check=lambda v: 0 <= v < 1,
+        expected="a number from 0 to below 1",
+    )
+    rae_role_key: str = option("data_source", "Column that names the role of a row (rae).")
     reward_components: dict[str, float] = option(
         {},
         "Components that the reward function reports with its score, with weights (gdpo, a_star_po).",

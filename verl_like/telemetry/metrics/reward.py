@@ -37,6 +37,12 @@ REWARD: tuple[Metric, ...] = (
         "reward",
     ),
     Metric("reward/shaped_mean", "reward", "Mean reward after clip, scale and over-long penalty.", "reward"),
+    Metric(
+        "reward/role_baseline/<source>",
+        "reward",
+        "Baseline of a role in this step; only with algorithm.adv_estimator=rae.",
+        "advantages",
+    ),
     Metric("reward/kl_coef", "", "Weight of the KL penalty in this step; only with algorithm.kl_target.", "advantages"),
     Metric(
         "reward/kl_penalty_mean",
