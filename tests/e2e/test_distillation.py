@@ -191,4 +191,4 @@ def test_without_a_teacher_no_worker_starts(
     arithmetic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", *arguments(arithmetic, tmp_path, "algorithm=distill", "--dry-run")]) == 2
-    assert "ref.path is empty, so there is no teacher" in capsys.readouterr().err
+    assert "ref.path and ref.teachers are empty, so there is no teacher" in capsys.readouterr().err

@@ -86,6 +86,7 @@ def numbers(solutions: list[str]) -> list[str]:
     return sorted({solution.rsplit("#### ", 1)[1].strip() for solution in solutions})
 
 
+@pytest.mark.slow
 def test_a_gsm8k_ground_truth_written_differently_is_correct_for_the_math_grader(numbers: list[str]) -> None:
     refused = [number for number in numbers if is_refused(number)]
     assert not refused, lines(refused)

@@ -348,7 +348,7 @@ def test_options_of_role_baselines_that_nothing_reads_are_refused(option: str, v
 def test_a_kl_in_rewards_whose_role_baselines_lack_it_is_refused() -> None:
     assert refusal(algorithm__adv_estimator="rae", algorithm__kl_coef=0.1) == (
         "algorithm.kl_coef is 0.1, but algorithm.adv_estimator=rae subtracts a baseline of rewards without the KL "
-        "penalty. Set algorithm.kl_coef=0, and actor.kl_loss_coef to keep to the reference."
+        "penalty. Set algorithm.kl_coef=0; for a KL penalty in the loss, set actor.kl_loss_coef=0.001."
     )
     assert passes(algorithm__adv_estimator="rae", actor__kl_loss_coef=0.1)
 

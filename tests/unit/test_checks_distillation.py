@@ -37,8 +37,8 @@ def test_a_run_with_a_teacher_and_one_without_distillation_pass() -> None:
 
 def test_distillation_without_a_teacher_is_refused() -> None:
     assert problems(algorithm__distill_coef=1.0) == [
-        "algorithm.distill_coef is 1, but ref.path is empty, so there is no teacher. Set ref.path to the teacher's "
-        "folder or hub name, or algorithm.distill_coef=0."
+        "algorithm.distill_coef is 1, but ref.path and ref.teachers are empty, so there is no teacher. Set ref.path to "
+        "the teacher's folder or hub name, algorithm.distill_teacher=base, or algorithm.distill_coef=0."
     ]
 
 

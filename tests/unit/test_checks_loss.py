@@ -81,8 +81,8 @@ def test_a_divergence_that_a_loss_does_not_read_is_refused() -> None:
     readers = "sigmoid, cdpo, robust, hinge, ipo, sigmoid_norm, exo_pair"
     for losses, found in (({"sigmoid": 1, "apo_zero": 1}, "apo_zero"), ({"sft": 1}, "sft"), ({"kto": 1}, "kto")):
         assert problems(dpo__losses=losses, dpo__f_divergence="forward_kl") == [
-            f"dpo.f_divergence is forward_kl, but dpo.losses has {found}; expected some of {readers}, and sft with "
-            "them. Use these, or set dpo.f_divergence=reverse_kl."
+            f"dpo.f_divergence is forward_kl, but dpo.losses has {found}; expected one or more of {readers}, "
+            "optionally with sft. Change dpo.losses, or set dpo.f_divergence=reverse_kl."
         ]
     assert not problems(dpo__losses={"cdpo": 1.0, "sft": 1.0}, dpo__f_divergence="js_divergence")
 

@@ -13,7 +13,7 @@ from verl_like.config.problems import Refused
 KEPT = {"rollout__keep_sampling_mask": True, "rollout__top_p": 0.9}
 ON_GPU = {**KEPT, "rollout__top_k": 256, "rollout__val__top_k": 256}
 NEEDS = "with rollout.keep_sampling_mask=true vLLM on GPUs needs"
-OFF = "or rollout.keep_sampling_mask=false."
+OFF = "or set rollout.keep_sampling_mask=false."
 
 
 def problems(num_gpus: int | None, **changes: object) -> list[str]:

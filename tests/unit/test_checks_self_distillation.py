@@ -73,11 +73,11 @@ def test_an_average_has_all_weights_and_is_where_the_policy_is() -> None:
 def test_a_policy_that_is_its_own_teacher_has_no_pool_and_no_options_of_a_reference() -> None:
     made = config(**ON, algorithm__distill_teacher="self", cluster__placement={"trainer": 1, "ref": 1})
     [problem] = pools_have_a_role(made)
-    assert "the run has no separate reference: it is the actor itself" in problem
+    assert "the run cannot use it: its reference is the actor itself" in problem
     made = config(**ON, algorithm__distill_teacher="self", ref__max_tokens_per_micro_batch="100")
     assert list(ref_has_its_own_model(made, Gpus(0))) == [
         "ref.max_tokens_per_micro_batch would have no effect: with algorithm.distill_teacher=self the reference is the "
-        "actor. Set actor.max_tokens_per_micro_batch, or leave them at their defaults."
+        "actor. Leave ref.max_tokens_per_micro_batch at the default and set actor.max_tokens_per_micro_batch."
     ]
 
 

@@ -75,8 +75,8 @@ def test_training_validates_unless_both_ways_to_ask_for_it_are_off(
         (
             ["val.parquet"],
             0,
-            "trainer.test_freq=0 and trainer.val_before_train=false turn it off",
-            "Set trainer.test_freq",
+            "trainer.test_freq and trainer.val_before_train turn validation off",
+            "Set trainer.test_freq=50",
         ),
     ],
 )
@@ -88,7 +88,7 @@ def test_generating_in_a_validation_that_never_runs_is_refused(
     assert not list(generation_has_a_validation(config, Gpus(0)))
     config.sft.val_generate = True
     [text] = generation_has_a_validation(config, Gpus(0))
-    assert text.startswith(f"sft.val_generate is true and generates in validation, but {found}. {remedy}, or leave")
+    assert text.startswith(f"sft.val_generate is true, but {found}. {remedy}, or sft.val_generate=false.")
     config.trainer.val_only = True  # of eval, which validates anyway
     assert not list(generation_has_a_validation(config, Gpus(0)))
 

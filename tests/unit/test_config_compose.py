@@ -320,13 +320,10 @@ def test_files_next_to_a_recipe_are_not_the_shipped_configuration(tmp_path: Path
         ("rollout.n=0", "rollout.n is 0 (command line), but must be a number above 0."),
         (
             "actor.optim.lr=1e308",
-            "lr is 1e+308 (command line), but must be 0 or of a size that float32 holds, 1.2e-38 to 3.4e38.",
+            "lr is 1e+308 (command line), but must be 0, or from 1.2e-38 to 3.4e38 in absolute value (float32).",
         ),
-        ("dpo.beta=1e-300", "dpo.beta is 1e-300 (command line), but must be 0 or of a size that float32 holds"),
-        (
-            "dpo.losses={sft: 1e100}",
-            "dpo.losses is {'sft': 1e+100} (command line), but must be 0 or of a size that float32 holds, 1.2e-38",
-        ),
+        ("dpo.beta=1e-300", "dpo.beta is 1e-300 (command line), but must be 0, or from 1.2e-38 to"),
+        ("dpo.losses={sft: 1e100}", "dpo.losses is {'sft': 1e+100} (command line), but must be 0, or from 1.2e-38 to"),
         ("rollout.top_p=1.5", "rollout.top_p is 1.5 (command line), but must be a number above 0, at most 1."),
         ("rollout.backend=vlm", "must be one of vllm, hf; did you mean vllm?"),
         ("algorithm=gpro", "did you mean grpo?"),

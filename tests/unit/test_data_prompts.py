@@ -502,7 +502,7 @@ def test_a_prompt_that_is_null_must_be_filled_whatever_the_template(
     tmp_path: Path, chat_tokenizer: PreTrainedTokenizerBase, data: DataConfig
 ) -> None:
     files = jsonl(tmp_path / "a.jsonl", [{"prompt": "1+1", "answer": "2"}, {"prompt": None, "answer": "2"}])
-    with pytest.raises(ValueError, match=r"^row 1 of .*a.jsonl has no prompt: 'prompt' is null there. Fill it, or rem"):
+    with pytest.raises(ValueError, match=r"^row 1 of .*a.jsonl has no prompt: 'prompt' is null there. Fill it, remove"):
         prompts(files, data, chat_tokenizer)
 
 

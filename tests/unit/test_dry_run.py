@@ -105,7 +105,7 @@ def test_pools_that_supervised_training_has_no_model_for_are_refused(
     words += [*pools, "critic.mini_batch_size=4", "sft.val_generate=true", f"data.val_files=[{tmp_path}/rows.jsonl]"]
     assert main(["sft", "--dry-run", *words]) == 2
     message = capsys.readouterr().err
-    assert "cluster.placement has the pools critic, but supervised training has no such model. Leave only" in message
+    assert "cluster.placement has the pool critic, but the run has no critic. Leave out the pool." in message
 
 
 @pytest.mark.processes

@@ -276,7 +276,7 @@ def test_metrics_are_logged_and_written_under_the_names_of_transformers(
 def test_what_a_trainer_lacks_is_an_error_that_says_what_to_use() -> None:
     trainer = SFTTrainer("m", SFTConfig("out"), train_dataset=ANSWERS)
     expected = {name: f". {instead}" for name, instead in ATTRIBUTES.items()}
-    for name, message in {**expected, "modle": "; expected a method of docs/trl.md."}.items():
+    for name, message in {**expected, "modle": ". docs/trl.md lists its methods."}.items():
         with pytest.raises(AttributeError) as error:
             getattr(trainer, name)
         assert str(error.value) == f"SFTTrainer has no {name}{message}"

@@ -238,8 +238,8 @@ def role_baselines_are_read(config: Config) -> Iterator[str]:
         if algorithm.kl_coef > 0:
             yield (
                 f"algorithm.kl_coef is {algorithm.kl_coef:g}, but algorithm.adv_estimator={algorithm.adv_estimator} "
-                "subtracts a baseline of rewards without the KL penalty. Set algorithm.kl_coef=0, and "
-                "actor.kl_loss_coef to keep to the reference."
+                "subtracts a baseline of rewards without the KL penalty. Set algorithm.kl_coef=0; for a "
+                "KL penalty in the loss, set actor.kl_loss_coef=0.001."
             )
         return
     for name in ("rae_decay", "rae_role_key"):

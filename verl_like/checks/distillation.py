@@ -16,8 +16,9 @@ def distillation_has_a_teacher(config: Config) -> Iterator[str]:
         return
     if algorithm.distill_teacher == "ref" and not (config.ref.path or config.ref.teachers):
         yield (
-            f"algorithm.distill_coef is {algorithm.distill_coef:g}, but ref.path is empty, so there is no teacher. Set "
-            "ref.path to the teacher's folder or hub name, or algorithm.distill_coef=0."
+            f"algorithm.distill_coef is {algorithm.distill_coef:g}, but ref.path and ref.teachers are empty, so there "
+            "is no teacher. Set ref.path to the teacher's folder or hub name, algorithm.distill_teacher=base, or "
+            "algorithm.distill_coef=0."
         )
     wanted = estimator(algorithm.adv_estimator).needs | policy_loss(config.actor.policy_loss).needs
     for name, is_on, remedy in (

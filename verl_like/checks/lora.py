@@ -18,13 +18,14 @@ def ref_has_its_own_model(config: Config, gpus: Gpus) -> Iterator[str]:
     found, kind, otherwise = (
         f"model.lora.rank={config.model.lora.rank}",
         "the actor without its adapters",
-        "name a separate model in ref.path",
+        ", or name a separate model in ref.path",
     )
     if config.algorithm.self_distillation == "self":
-        found, kind, otherwise = "algorithm.distill_teacher=self", "the actor", "leave them at their defaults"
+        found, kind, otherwise = "algorithm.distill_teacher=self", "the actor", ""
+    ref, actor = (" and ".join(f"{section}.{name}" for name in idle) for section in ("ref", "actor"))
     yield (
-        f"{' and '.join(f'ref.{name}' for name in idle)} would have no effect: with {found} the reference is {kind}. "
-        f"Set {' and '.join(f'actor.{name}' for name in idle)}, or {otherwise}."
+        f"{ref} would have no effect: with {found} the reference is {kind}. Leave {ref} at the default and set "
+        f"{actor}{otherwise}."
     )
 
 

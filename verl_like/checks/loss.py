@@ -102,7 +102,8 @@ def losses_read_the_divergence(config: Config) -> Iterator[str]:
     if others or not readers:
         yield (
             f"dpo.f_divergence is {dpo.f_divergence}, but dpo.losses has {', '.join(others or dpo.weights)}; expected "
-            f"some of {', '.join(READ_DIVERGENCE)}, and sft with them. Use these, or set dpo.f_divergence=reverse_kl."
+            f"one or more of {', '.join(READ_DIVERGENCE)}, optionally with sft. Change dpo.losses, or set "
+            "dpo.f_divergence=reverse_kl."
         )
 
 

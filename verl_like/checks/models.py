@@ -195,11 +195,16 @@ def teachers_rows_fit_the_policy(config: Config, gpus: Gpus) -> Iterator[str]:
     if limit is None or longest <= limit or data.max_prompt_length + data.max_response_length > limit:
         return  # in the last case rows_fit_the_models reports it
     remaining = int(limit) - data.max_prompt_length - data.max_response_length
+    smaller = (
+        f"Set data.max_privileged_context_length={remaining} or less"
+        if remaining > 0
+        else f"Lower data.max_prompt_length or data.max_response_length by {longest - int(limit)}"
+    )
     yield (
         f"data.max_prompt_length={data.max_prompt_length} + data.max_privileged_context_length="
         f"{data.max_privileged_context_length} + data.max_response_length={data.max_response_length} are {longest} "
-        f"tokens, but model.path={path} reads at most {limit:g} ({field} in its config.json). Set "
-        f"data.max_privileged_context_length={max(remaining, 1)} or less, or use a model with a longer context."
+        f"tokens, but model.path={path} reads at most {limit:g} ({field} in its config.json). "
+        f"{smaller}, or use a model with a longer context."
     )
 
 

@@ -46,16 +46,10 @@ def pools_have_a_role(config: Config) -> Iterator[str]:
     wanted = needs(config)
     if REF in config.cluster.placement and (not wanted.ref or config.ref_is_actor):
         actor = "the actor itself" if config.algorithm.self_distillation == "self" else "the actor without its adapters"
-        found = f"it is {actor}" if wanted.ref else "no KL term needs one"
-        yield (
-            f"cluster.placement has the pool {REF}, but the run has no separate reference: {found}. Leave out the pool"
-            f"{'.' if wanted.ref else ', or set actor.kl_loss_coef.'}"
-        )
+        found = f"its reference is {actor}" if wanted.ref else "it has no reference in other workers"
+        yield f"cluster.placement has the pool {REF}, but the run cannot use it: {found}. Leave out the pool."
     if CRITIC in config.cluster.placement and not wanted.critic:
-        yield (
-            f"cluster.placement has the pool {CRITIC}, but algorithm.adv_estimator={config.algorithm.adv_estimator} "
-            "needs no critic. Leave out the pool, or set algorithm=ppo."
-        )
+        yield f"cluster.placement has the pool {CRITIC}, but the run has no critic. Leave out the pool."
 
 
 def pools_fit_the_workers(config: Config, gpus: Gpus) -> Iterator[str]:

@@ -8,7 +8,7 @@ from verl_like.algorithms.advantages import ADVANTAGES
 from verl_like.checks.gpus import Gpus
 from verl_like.config.schema import Config
 
-_OFF = "or rollout.keep_sampling_mask=false."
+_OFF = "or set rollout.keep_sampling_mask=false."
 
 
 def kept_mask_has_candidates(config: Config, gpus: Gpus) -> Iterator[str]:

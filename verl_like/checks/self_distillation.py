@@ -23,8 +23,8 @@ def teacher_is_a_version_of_the_policy(config: Config) -> Iterator[str]:
     if ref.reset_every:
         yield (
             f"algorithm.distill_teacher is {teacher}, but ref.reset_every is {ref.reset_every}, which would replace "
-            "the teacher by the policy. Set ref.reset_every=0, or algorithm.distill_teacher=ema for a teacher that "
-            "follows the policy."
+            "the teacher by the policy. Set ref.reset_every=0. A teacher that follows the policy is "
+            "algorithm.distill_teacher=ema."
         )
     if config.environment.is_used:
         yield (

@@ -30,11 +30,8 @@ def generation_has_a_validation(config: Config, gpus: Gpus) -> Iterator[str]:
     if not config.data.val_files:
         found, remedy = "data.val_files is empty", "data.val_files=[path/to/val.parquet]"
     else:
-        found, remedy = "trainer.test_freq=0 and trainer.val_before_train=false turn it off", "trainer.test_freq"
-    yield (
-        f"sft.val_generate is true and generates in validation, but {found}. Set {remedy}, or leave sft.val_generate "
-        f"at its default."
-    )
+        found, remedy = "trainer.test_freq and trainer.val_before_train turn validation off", "trainer.test_freq=50"
+    yield f"sft.val_generate is true, but {found}. Set {remedy}, or sft.val_generate=false."
 
 
 def best_metric_is_measured(config: Config, gpus: Gpus) -> Iterator[str]:

@@ -155,5 +155,5 @@ def wrong_values(config: Config, origins: Mapping[str, str] | None = None) -> di
         elif option.check is not None and not option.check(value):
             problems[name] = f"{found}, but must be {option.expected}."
         elif not all(map(_fits_float32, _numbers(option, value))):
-            problems[name] = f"{found}, but must be 0 or of a size that float32 holds, 1.2e-38 to 3.4e38."
+            problems[name] = f"{found}, but must be 0, or from 1.2e-38 to 3.4e38 in absolute value (float32)."
     return problems

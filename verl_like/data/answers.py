@@ -178,7 +178,7 @@ def _answer_text(row: Row, data: DataConfig) -> str:
         is_named = data.answer_key != COMPLETION
         raise ValueError(
             f"{row.location} has no answer: {data.answer_key!r} is null there. Fill it, or remove the row"
-            f"{'; data.answer_key names another column.' if is_named else '.'}"
+            f"{', or set data.answer_key to another column.' if is_named else '.'}"
         )
     if not isinstance(answer, str):
         raise ValueError(

@@ -52,7 +52,7 @@ def conversation_of(row: Row, prompt_key: str) -> Conversation:
     else:
         found = _ended(row, [], _chat(row, MESSAGES, row.values[MESSAGES]))
     if found.messages[0]["role"] == ASSISTANT:
-        raise _without_ends(row, found.messages)
+        raise _wrong_ends(row, found.messages)
     return found
 
 
@@ -77,7 +77,7 @@ def _ended(row: Row, before: Chat, turns: Chat) -> Conversation:
     refuse_media(row)
     messages = [*before, *turns]
     if messages[-1]["role"] != ASSISTANT:
-        raise _without_ends(row, messages)
+        raise _wrong_ends(row, messages)
     return Conversation(messages, _tools(row), _template_kwargs(row), len(before))
 
 
@@ -87,11 +87,12 @@ def has_more_for_the_template(row: Row, column: str) -> bool:
     return bool(filled(value) if isinstance(value, Mapping) else value)
 
 
-def _without_ends(row: Row, messages: Chat) -> ValueError:
+def _wrong_ends(row: Row, messages: Chat) -> ValueError:
     roles = [message["role"] for message in messages]
     return ValueError(
-        f"{row.location} has a conversation with the roles {roles}; expected it to begin with a message to the "
-        f"assistant and to end with one of the assistant. Remove the other messages at its ends, or the row."
+        f"{row.location} has a conversation with the roles {roles}; expected another role than "
+        f"{ASSISTANT} first and the role {ASSISTANT} last. Remove messages at the start or the end until this holds, "
+        f"or remove the row."
     )
 
 

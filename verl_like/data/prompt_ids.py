@@ -31,8 +31,8 @@ def tokenised_prompts(
         prompt = row.value(data.prompt_key, "data.prompt_key")
         if prompt is None:
             raise ValueError(
-                f"{row.location} has no prompt: {data.prompt_key!r} is null there. Fill it, or remove the row; "
-                f"data.prompt_key names another column."
+                f"{row.location} has no prompt: {data.prompt_key!r} is null there. Fill it, remove the row, or "
+                f"set data.prompt_key to another column."
             )
         with located(row):
             text = renderer.text(prompt)

@@ -21,8 +21,8 @@ def with_role_baselines(
 ) -> RowRewards:
     """Return the rewards with the baseline of each row's role; record the mean reward of each role in ``state``.
 
-    The baseline is that after this step's move, as in the paper. The share of a response's own reward in it shrinks the
-    gradient by a constant factor and does not bias it. An episode counts once, whatever the number of its rows.
+    The baseline is that after this step's move, as in the paper (docs/algorithms.md). An episode counts once, whatever
+    the number of its rows.
 
     Args:
         loader: has given the prompts of the rows.

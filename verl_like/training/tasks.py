@@ -12,7 +12,6 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from verl_like.algorithms.roles import needs
 from verl_like.checks.hub_models import check_hub_models
-from verl_like.checks.pools import ROLLOUT, TRAINER
 from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
@@ -100,14 +99,8 @@ def _prompts_of_validation(config: Config) -> PromptDataset:
     """Return the validation rows as prompts, like those of ``verl-like train``.
 
     Raises:
-        ValueError: a row has no prompt or no ground truth, no validation measures ``trainer.best_metric``, or
-            ``cluster.placement`` has workers of other models.
+        ValueError: a row has no prompt or no ground truth, or no validation measures ``trainer.best_metric``.
     """
-    if unused := set(config.cluster.placement) - {TRAINER, ROLLOUT}:
-        raise ValueError(
-            f"cluster.placement has the pools {', '.join(sorted(unused))}, but supervised training has no such model. "
-            f"Leave only {TRAINER} and {ROLLOUT} there."
-        )
     try:
         prompts = held_out_prompts(config, tokenizer_of(config))
     except ValueError as error:

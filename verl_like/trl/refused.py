@@ -26,7 +26,7 @@ INSTEAD = {
     "tools": _AGENTS,
 }
 
-_LOOP = "The training loop is that of a command; your own is a trainer (docs/adding_a_trainer.md)."
+_LOOP = "A command of verl-like runs the training loop. To change it, write a trainer (docs/adding_a_trainer.md)."
 _OPTIMISER_OF_RUN = "Workers hold the optimiser, and args set it: learning_rate, weight_decay, lr_scheduler_type."
 _ROWS = "Rows are read by the run, and their number is in the output of train()."
 # Attributes of transformers' Trainer that scripts use -> what to use instead.
@@ -58,8 +58,8 @@ ATTRIBUTES = {
     "save_state": "A run's checkpoints hold its state, and trainer.state.log_history the metrics.",
     "hyperparameter_search": "Start a run for each value, with another output_dir.",
     "create_model_card": "The run's folder has config.yaml, the configuration with the origin of each value.",
-    "init_hf_repo": "Nothing is pushed to the hub: `hf upload REPOSITORY folder` does.",
-    "hub_model_id": "Nothing is pushed to the hub: `hf upload REPOSITORY folder` does.",
+    "init_hf_repo": "A run pushes nothing to the hub. Use `hf upload REPOSITORY folder`.",
+    "hub_model_id": "A run pushes nothing to the hub. Use `hf upload REPOSITORY folder`.",
 }
 
 
@@ -67,7 +67,7 @@ def missing_attribute(trainer: str, name: str) -> AttributeError:
     """Return the error of an attribute that a trainer lacks, with what to use instead."""
     if name in ATTRIBUTES:
         return AttributeError(f"{trainer} has no {name}. {ATTRIBUTES[name]}")
-    return AttributeError(f"{trainer} has no {name}; expected a method of docs/trl.md.")
+    return AttributeError(f"{trainer} has no {name}. docs/trl.md lists its methods.")
 
 
 def refuse_others(trainer: str, others: Mapping[str, Any]) -> None:

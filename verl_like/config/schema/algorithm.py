@@ -84,7 +84,7 @@ class AlgorithmConfig(Section):
     )
     rae_decay: float = option(
         0.95,
-        "Part of a role's baseline that a step keeps; the rest is the mean reward of the role's responses (rae).",
+        "Decay d of a role's baseline (rae), in each step: d * baseline + (1 - d) * mean reward of the role.",
         check=lambda v: 0 <= v < 1,
         expected="a number from 0 to below 1",
     )
@@ -122,13 +122,13 @@ class AlgorithmConfig(Section):
     )
     distill_teacher: str = option(
         "ref",
-        "Teacher: ref is the model ref.path. The others also see the column data.privileged_context_key: base is the "
-        "initial policy, self the policy itself, ema a moving average of the policy.",
+        "Teacher. ref: ref.path or ref.teachers. base: the initial policy. self: the policy. ema: a moving average of "
+        "the policy. All but ref also see the column data.privileged_context_key.",
         choices=("ref", "self", "ema", "base"),
     )
     distill_ema: float = option(
         0.05,
-        "Weight of the policy when the teacher ema is averaged with it after each step; the old teacher has the rest.",
+        "Weight w in the moving average (distill_teacher=ema), after each step: w * policy + (1 - w) * teacher.",
         check=lambda v: 0 < v <= 1,
         expected="a number above 0, at most 1",
     )

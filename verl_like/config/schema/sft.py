@@ -17,6 +17,6 @@ class SftConfig(Section):
     )
     val_generate: bool = option(
         False,
-        "Also generate responses to the validation prompts in rollout engines and score them with the section reward, "
-        "as the validation of train.",
+        "Also generate responses to the validation prompts and score them with the section reward, as train does in "
+        "validation.",
     )

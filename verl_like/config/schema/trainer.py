@@ -68,7 +68,7 @@ class TrainerConfig(Section):
     best_metric: str = option(
         "",
         "Validation metric that selects the best checkpoint; empty means mean@n over all rows. sft reads it with "
-        "sft.val_generate, and there empty means the loss.",
+        "sft.val_generate, where empty means val/loss.",
     )
     num_samples_to_save: int = option(
         32,

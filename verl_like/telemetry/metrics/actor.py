@@ -30,11 +30,14 @@ ACTOR: tuple[Metric, ...] = (
     Metric(
         "actor/distill_loss/<teacher>",
         "nats",
-        "The same over the tokens of the rows of one teacher; only with ref.teachers, and in steps with such rows.",
+        "actor/distill_loss over the rows of one teacher; only with ref.teachers, in steps that have such rows.",
         "update",
     ),
     Metric(
-        "actor/distill_tokens_frac/<teacher>", "fraction", "Share of these tokens; only with ref.teachers.", "update"
+        "actor/distill_tokens_frac/<teacher>",
+        "fraction",
+        "Share of the response tokens that are in rows of one teacher; only with ref.teachers.",
+        "update",
     ),
     Metric(
         "actor/entropy",

@@ -6,7 +6,14 @@ import re
 from dataclasses import dataclass
 
 # Regular expressions of the placeholders in patterns. Sources may contain slashes (openai/gsm8k).
-PLACEHOLDERS = {"stage": r"[a-z][a-z0-9_]*", "source": r".+", "teacher": r".+", "detail": r"[^/]+", "n": r"\d+"}
+PLACEHOLDERS = {
+    "stage": r"[a-z][a-z0-9_]*",
+    "source": r".+",
+    "teacher": r".+",
+    "role": r".+",
+    "detail": r"[^/]+",
+    "n": r"\d+",
+}
 _PLACEHOLDER = re.compile(r"<(\w+)>")
 
 

@@ -38,7 +38,7 @@ REWARD: tuple[Metric, ...] = (
     ),
     Metric("reward/shaped_mean", "reward", "Mean reward after clip, scale and over-long penalty.", "reward"),
     Metric(
-        "reward/role_baseline/<source>",
+        "reward/role_baseline/<role>",
         "reward",
         "Baseline of a role in this step; only with algorithm.adv_estimator=rae.",
         "advantages",
