@@ -229,6 +229,7 @@ def _is_training(command: str, config: Config) -> bool:
 def _job(command: str, composed: Composed, row: int) -> str:
     """Run the job; return the text to print at the end."""
     from verl_like.checks.requirements import check_machine
+    from verl_like.config.reads import as_read
     from verl_like.config.render import render_changed
     from verl_like.runs.folder import RunFolder
     from verl_like.runs.launch import Launcher
@@ -246,7 +247,8 @@ def _job(command: str, composed: Composed, row: int) -> str:
         current(Startup).say(render_changed(composed))
     generates = command not in ON_ROWS or config.val_generates(command)
     check_machine(config, generates=generates, warns=False)  # the job warns
-    with current(Launcher).launching(config, generates=generates):
+    launched = as_read(command, config) if command in ON_ROWS else config
+    with current(Launcher).launching(launched, generates=generates):
         current(Startup).now("loading transformers")
         with importing():
             from verl_like.training import jobs, policy_jobs, row_jobs
@@ -384,7 +386,11 @@ def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, li
             "Name one recipe, or write key=value."
         )
     overrides = [word for word in arguments.words if word not in recipes]
-    forced = ["trainer.val_only=true"] if arguments.command in ("eval", "generate", "play") else []
+    forced = (
+        ["trainer.val_only=true", "rollout.keep_sampling_mask=false"]
+        if arguments.command in ("eval", "generate", "play")
+        else []
+    )
     if arguments.command == "play" and arguments.seed is not None:
         forced.append(f"trainer.seed={arguments.seed}")
     return (recipes[0] if recipes else None), [*overrides, *forced]

@@ -137,9 +137,13 @@ def test_without_a_cache_a_continued_run_computes_the_initial_weights_log_probs(
     assert read_metrics(again / "metrics.jsonl")["dpo/loss"] == read_metrics(finished / "metrics.jsonl")["dpo/loss"]
 
 
-def test_another_reference_moves_the_policy_elsewhere(arithmetic: Path, finished: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ignored", [(), ("algorithm.distill_coef=1", "algorithm.distill_teacher=self")])
+def test_another_reference_moves_the_policy_elsewhere_whatever_train_would_read(
+    arithmetic: Path, finished: Path, tmp_path: Path, ignored: tuple[str, ...]
+) -> None:
     path = f"dpo.ref_path={finished}/model"
-    assert main(["dpo", *words(arithmetic, tmp_path, path, "trainer.total_training_steps=1")]) == 0
+    options = (path, "trainer.total_training_steps=1", f"trainer.reference_cache={tmp_path}/cache", *ignored)
+    assert main(["dpo", *words(arithmetic, tmp_path, *options)]) == 0
     first = read_metrics(tmp_path / "default/metrics.jsonl")["dpo/loss"][1]
     assert first != pytest.approx(read_metrics(finished / "metrics.jsonl")["dpo/loss"][1], rel=1e-3)
 

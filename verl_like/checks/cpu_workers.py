@@ -32,14 +32,12 @@ def shares_of(config: Config, cores: int) -> Shares:
     if cluster.address:
         workers = cluster.wanted_per_node or min(USUAL_WORKERS, cores // max(cluster.threads_per_worker, 1))
         return Shares(max(workers, 1), max(cluster.threads_per_worker, 1))
-    # Only commands that do not read the actor's mini-batch accept one that does not divide the batch.
-    batch, mini_batch = config.data.train_batch_size, config.actor.mini_batch_size
     scorers = sum(own_gpus(config).values()) + config.reward.num_workers - 1  # the first shares the driver's core
     return shared_out(
         cores,
         kept=scorers,
         most=most_workers(config, memory_gib()),
-        dealt=(batch, mini_batch if batch % mini_batch == 0 else batch, config.critic.mini_batch_size),
+        dealt=(config.data.train_batch_size, config.actor.mini_batch_size, config.critic.mini_batch_size),
         multiple_of=config.rollout.tensor_parallel_size,
         workers=cluster.wanted_per_node,
         threads=cluster.threads_per_worker,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from verl_like.config.reads import as_read
 from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.controller.worker_group import WorkerGroup
@@ -160,6 +161,7 @@ def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
             return step
     if task.val_prompts:
         check_reward(config, task.val_prompts)
+    config = as_read(job, config)  # what the command ignores, such as rollout.temperature, must not reach the workers
     trainer = replace(config.trainer, best_metric=kind.val_metric(config))
     config = for_given_rows(replace(config, trainer=trainer), job)
     with FolderLock(folder.path), uploaded(config, folder):

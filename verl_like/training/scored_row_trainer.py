@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from verl_like.algorithms.roles import needs
-from verl_like.config.reads import as_read
 from verl_like.config.schema import Config
 from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.record_limits import RecordLimits, thin_samples
@@ -79,7 +78,6 @@ def scored_loop(
     config: Config, task: RowTask, folder: RunFolder, trackers: Trackers
 ) -> Iterator[tuple[TrainingLoop, Objective]]:
     """Start the workers and scorers of a run with ``sft.val_generate``; yield its loop and its objective."""
-    config = as_read("sft", config)  # what is not read, such as rollout.temperature, must not reach the workers
     roles = needs(config).roles & {"actor", "rollout", "reward_model"}
     with stack(
         config, tokenizer_of(config), folder, roles=roles, actor_updates=task.steps, critic_updates=0
