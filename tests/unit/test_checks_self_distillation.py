@@ -86,6 +86,8 @@ def test_pieces_of_sequences_with_other_tokens_are_refused() -> None:
     [problem] = with_teacher("base", algorithm__distill_loss="jsd", **sizes)
     assert problem.endswith("Set actor.sequence_parallel_size=1, or algorithm.distill_loss=pg.")
     assert not with_teacher("base", **sizes)
+    [problem] = with_teacher("self", algorithm__distill_loss="jsd", actor__sequence_parallel_size=2)
+    assert problem.endswith("Set actor.sequence_parallel_size=1, or algorithm.distill_loss=pg.")
 
 
 def test_options_that_nothing_reads_are_refused() -> None:

@@ -42,6 +42,18 @@ def planned(
     )
 
 
+def test_a_pass_of_the_teachers_longer_prompts_fits_the_budget() -> None:
+    def prompts(length: int) -> Ragged:
+        return Ragged.from_rows([[row] * length for row in range(6)], "int32")
+
+    columns = {"prompt_ids": prompts(2), "response_ids": prompts(10)}
+    rows = DataProto({**columns, "teacher_prompt_ids": prompts(50)})
+    passes = list(planned(rows, max_tokens=120).passes())
+    assert [len(batch.rows) for batch in passes] == [2, 2, 2]
+    assert max(batch.teacher_inputs.num_tokens for batch in passes) <= 120
+    assert len(list(planned(DataProto(columns), max_tokens=120).passes())) == 1
+
+
 def tokens_of_passes(balance_by: str) -> list[list[int]]:
     responses = np.array(ROWS) - 1
     rows = DataProto(

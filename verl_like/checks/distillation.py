@@ -74,7 +74,7 @@ def teachers_are_read(config: Config) -> Iterator[str]:
 
 
 def teacher_is_where_the_policy_learns(config: Config) -> Iterator[str]:
-    if config.algorithm.distillation != "jsd":
+    if config.algorithm.distillation != "jsd" or config.ref_is_actor:
         return
     if REF in config.cluster.placement:
         yield (
@@ -82,7 +82,7 @@ def teacher_is_where_the_policy_learns(config: Config) -> Iterator[str]:
             f"gives it the workers of the pool {REF}. Leave this pool out, or set algorithm.distill_loss=pg."
         )
     actor, ref = config.actor.sequence_parallel_size, config.ref.sequence_parallel_size
-    if actor != ref:
+    if actor != ref and not config.algorithm.self_distillation:  # which allows no sequence parallelism
         yield (
             f"ref.sequence_parallel_size is {ref} and actor.sequence_parallel_size is {actor}, but with "
             "algorithm.distill_loss=jsd the teacher sees the policy's own pieces of sequences. Set "

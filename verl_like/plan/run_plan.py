@@ -203,6 +203,8 @@ def _host(
     offloaded = sum(of_node(role) * role.host_bytes for role in roles) if location.is_gpu else 0.0
     num_rows = config.data.train_batch_size * config.rollout.n
     row = config.data.max_prompt_length + step.teacher_tokens + config.data.max_response_length * (step.num_columns - 1)
+    if config.rollout.keep_sampling_mask:  # with top-p alone, the number of candidates is not known
+        row += config.data.max_response_length * max(config.rollout.top_k, 0)
     scorers = SCORER_BYTES * config.reward.num_workers * step.generates
     parts = {
         location.workers: workers * (GPU_WORKER_BYTES if location.is_gpu else WORKER_BYTES),

@@ -331,7 +331,9 @@ def stage_parts(
             stages[name] |= roles[teacher].weights
         if stage.teachers:
             stages[name] |= {
-                "teacher's output layer": max(roles[teacher].sharded.kept_gathered for teacher in stage.teachers),
+                "teachers' output layers": sum(
+                    roles[teacher].sharded.kept_gathered for teacher in stage.teachers if teacher != stage.role
+                ),
                 "logits of both models": float(role.run.logits_budget),
             }
     if step.generates:

@@ -143,8 +143,8 @@ class RolloutTrainer(Trainer):
             self.parts.ref.load(str(path))
         else:
             log.warning(
-                "%s holds a reference that has been reset, but ref.reset_every is 0: this run compares with the "
-                "initial model. Set ref.reset_every to continue with that reference.",
+                "%s holds a reference that changed during training, but that of this run does not change: it is the "
+                "initial model. Restore ref.reset_every or algorithm.distill_teacher=ema to continue with the other.",
                 path,
             )
 

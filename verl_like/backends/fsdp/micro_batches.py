@@ -105,7 +105,10 @@ class MicroBatchPlan:
         has_candidates = len(rows) and set(CANDIDATES) <= rows.columns.keys()
         self._candidates = [rows.ragged(name) for name in CANDIDATES] if has_candidates else None
         self._teacher_prompts = rows.ragged("teacher_prompt_ids") if "teacher_prompt_ids" in rows.columns else None
-        lengths = input_lengths(self._prompts, self._responses)
+        lengths, prompt_lengths = input_lengths(self._prompts, self._responses), self._prompts.lengths
+        if self._teacher_prompts is not None:  # the teacher's pass over the same rows must fit, too
+            prompt_lengths = np.maximum(prompt_lengths, self._teacher_prompts.lengths)
+            lengths = lengths + prompt_lengths - self._prompts.lengths
         answered = np.flatnonzero(self._responses.lengths > 0)
         self._same_prompt = same_rows(self._prompts) if share_prompts and remove_padding else None
         self._same_teacher_prompt: NDArray[np.int64] | None = None
@@ -118,16 +121,16 @@ class MicroBatchPlan:
         else:
             numbers = np.arange(len(lengths)) if self._same_prompt is None else self._same_prompt
             numbers = numbers * num_teachers + teachers
-            units = sharing_units(lengths, self._prompts.lengths, numbers, answered, max_tokens=max_tokens)
+            units = sharing_units(lengths, prompt_lengths, numbers, answered, max_tokens=max_tokens)
         shares = self._same_prompt is not None
-        tokens = _of_units(units, lengths, self._prompts.lengths if shares else np.zeros_like(lengths))
+        tokens = _of_units(units, lengths, prompt_lengths if shares else np.zeros_like(lengths))
         costs = tokens
         if not remove_padding:
             costs = tokens = np.array([len(unit) for unit in units], np.int64) * lengths[answered].max(initial=0)
         if balance_by == "attention":
             costs = attention_costs(tokens)
             if remove_padding:
-                prompts = attention_costs(self._prompts.lengths)
+                prompts = attention_costs(prompt_lengths)
                 costs = _of_units(units, attention_costs(lengths), prompts if shares else np.zeros_like(prompts))
         of_units = np.array([teachers[unit[0]] for unit in units], np.int64)
         self._parts: list[list[NDArray[np.int64]]] = []  # the rows of each pass, by teacher
