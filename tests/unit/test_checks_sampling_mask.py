@@ -71,8 +71,11 @@ def test_an_environment_is_refused() -> None:
     ids=["top_k", "val.top_k", "val.temperature", "remax"],
 )
 def test_requests_of_which_vllm_reports_no_mask_on_gpus_are_refused(changes: dict[str, object], problem: str) -> None:
-    assert problems(8, **{**ON_GPU, **changes}) == [problem]
-    assert not problems(0, **{**ON_GPU, **changes})
+    validating = {**ON_GPU, "data__val_files": ["val.parquet"], **changes}
+    assert problems(8, **validating) == [problem]
+    assert not problems(0, **validating)
+    is_of_validation = any(name.startswith("rollout__val") for name in changes)
+    assert bool(problems(8, **{**ON_GPU, **changes})) != is_of_validation
 
 
 def test_the_gpus_of_a_joined_cluster_are_checked_when_they_are_known() -> None:

@@ -109,6 +109,8 @@ def test_a_system_message_tools_and_calls_are_rendered_and_the_call_is_learnt() 
 def test_values_that_a_file_of_columns_fills_with_null_are_left_out() -> None:
     messages = [{**message, "tool_calls": None, "name": None} for message in ROW["messages"]]
     assert learnt({"messages": messages, "tools": None}) == learnt(ROW)
+    text = {"prompt": "a", "completion": "b"}
+    assert learnt({**text, "tools": "[]", "chat_template_kwargs": {"x": None}}) == learnt(text)
 
 
 def test_a_template_that_forgets_reasoning_makes_a_row_of_each_turn() -> None:

@@ -36,13 +36,14 @@ def every_request_can_report_its_mask(config: Config, gpus: Gpus) -> Iterator[st
     if not rollout.keep_sampling_mask or rollout.backend != "vllm" or gpus.runs_on_gpu(config) is not True:
         return
     expected = "with rollout.keep_sampling_mask=true vLLM on GPUs needs"
-    for section, top_k in (("rollout", rollout.top_k), ("rollout.val", rollout.val.top_k)):
-        if top_k <= 0:
+    validates = config.validates or config.trainer.val_only
+    for section, top_k, is_used in (("rollout", rollout.top_k, True), ("rollout.val", rollout.val.top_k, validates)):
+        if top_k <= 0 and is_used:
             yield (
                 f"{section}.top_k is {top_k}, but {expected} a limit on the tokens that it reports per position. Set "
                 f"{section}.top_k=256, {_OFF}"
             )
-    if rollout.val.temperature == 0:
+    if rollout.val.temperature == 0 and validates:
         yield f"rollout.val.temperature is 0, but {expected} one above 0. Set rollout.val.temperature=1, {_OFF}"
     name = config.algorithm.adv_estimator
     if name in ADVANTAGES and "baseline_rewards" in ADVANTAGES[name].needs:

@@ -83,7 +83,7 @@ def _ended(row: Row, before: Chat, turns: Chat) -> Conversation:
 
 def has_more_for_the_template(row: Row, column: str) -> bool:
     """Return whether one of ``RENDERED_COLUMNS`` has values other than null."""
-    value = row.values.get(column)
+    value = _tools(row) if column == TOOLS else row.values.get(column)
     return bool(filled(value) if isinstance(value, Mapping) else value)
 
 

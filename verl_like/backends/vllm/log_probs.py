@@ -81,4 +81,4 @@ def _sets(masks: Any, row: int, num_tokens: int) -> list[NDArray[np.int32]]:
     """Return the kept ids at each of a request's new positions, from vLLM's ``SamplingMaskLists`` of a step."""
     first = row if masks.cu_num_generated_tokens is None else masks.cu_num_generated_tokens[row]
     bounds = masks.offsets[first : first + num_tokens + 1].tolist()
-    return [masks.token_ids[start:stop] for start, stop in pairwise(bounds)]
+    return [masks.token_ids[start:stop].copy() for start, stop in pairwise(bounds)]  # not views of the whole step
