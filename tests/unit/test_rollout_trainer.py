@@ -153,4 +153,4 @@ def test_a_run_that_continues_takes_the_reference_of_the_checkpoint(
     load.assert_called_once_with(str(tmp_path / "ref"))
     trainer.parts.config.ref.reset_every = 0
     trainer._load_reference(tmp_path / "ref")
-    assert load.call_count == 1 and "Set ref.reset_every to continue with that reference" in caplog.text
+    assert load.call_count == 1 and "Restore ref.reset_every or algorithm.distill_teacher=ema" in caplog.text
