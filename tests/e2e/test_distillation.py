@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.e2e._kept_workers import KeptWorkers
-from tests.e2e.conftest import arguments, train
+from tests.e2e.conftest import Run, arguments, train
 from verl_like.cli import main
 from verl_like.runs.snapshot_files import recorded_rows, snapshot_of
 
@@ -19,6 +19,16 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 COMMON = ("rollout=hf", "algorithm=distill", "actor.optim.lr=3e-3", "trainer.save_freq=2")
 LEFT = {"pg": 0.95, "jsd": 0.7}  # share of the first distance that is left at most; samples are noisier
 KINDS = {"pg": ("algorithm.distill_loss=pg",), "jsd": ("algorithm.distill_loss=jsd", "algorithm.distill_beta=0.5")}
+
+
+def check_continued(whole: Run, data: Path, out: Path, options: tuple[str, ...], ray_cluster: KeptWorkers) -> None:
+    """Train two steps, continue in other processes, and compare with the whole run bit for bit."""
+    train(data, out, *options, "trainer.total_training_steps=2")
+    ray_cluster.end()  # a run is continued by processes that remember nothing
+    resumed = train(data, out, *options, f"trainer.total_training_steps={len(whole.metrics)}")
+    for step, metrics in whole.metrics.items():
+        numbers = {name: value for name, value in metrics.items() if name.startswith("actor/")}
+        assert {name: resumed.metrics[step][name] for name in numbers} == numbers, f"step {step}"
 
 
 @pytest.mark.slow
@@ -32,12 +42,7 @@ def test_a_run_comes_closer_to_its_teacher_and_continues_bit_for_bit(
     assert distances[0] > 0.01 and distances[-1] < LEFT[kind] * distances[0]
     has_stage = ["time/ref_log_probs_s" in metrics for metrics in whole.metrics.values()]
     assert has_stage == [kind == "pg"] * 8
-    train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=2")
-    ray_cluster.end()  # a run is continued by processes that remember nothing
-    resumed = train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=8")
-    for step, metrics in whole.metrics.items():
-        numbers = {name: value for name, value in metrics.items() if name.startswith("actor/")}
-        assert {name: resumed.metrics[step][name] for name in numbers} == numbers, f"step {step}"
+    check_continued(whole, arithmetic, tmp_path / "parts", options, ray_cluster)
 
 
 @pytest.mark.slow
@@ -78,12 +83,7 @@ def test_a_run_learns_from_a_version_of_its_policy_and_continues_bit_for_bit(
         assert ("time/ref_reset_s" in metrics) == (teacher == "ema")
     folder = tmp_path / "whole" / whole.folder.name / "checkpoints" / "step_2"
     assert (folder / "ref").is_dir() == (teacher == "ema")
-    train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=2")
-    ray_cluster.end()  # a run is continued by processes that remember nothing
-    resumed = train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=4")
-    for step, metrics in whole.metrics.items():
-        numbers = {name: value for name, value in metrics.items() if name.startswith("actor/")}
-        assert {name: resumed.metrics[step][name] for name in numbers} == numbers, f"step {step}"
+    check_continued(whole, arithmetic, tmp_path / "parts", options, ray_cluster)
 
 
 @pytest.mark.slow
@@ -149,12 +149,7 @@ def test_each_row_learns_from_the_teacher_that_it_names(
     assert first["actor/distill_loss/odd"] == pytest.approx(0, abs=1e-4), "the policy is still its own teacher"
     if kind != "jsd":  # which has no column of log-probs
         check_log_probs(whole.folder, models, arithmetic / "model")
-    train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=2")
-    ray_cluster.end()
-    resumed = train(arithmetic, tmp_path / "parts", *options, "trainer.total_training_steps=4")
-    for step, metrics in whole.metrics.items():
-        numbers = {name: value for name, value in metrics.items() if name.startswith("actor/")}
-        assert {name: resumed.metrics[step][name] for name in numbers} == numbers, f"step {step}"
+    check_continued(whole, arithmetic, tmp_path / "parts", options, ray_cluster)
 
 
 def check_log_probs(run: Path, models: dict[str, Path], tokenizer: Path) -> None:

@@ -111,9 +111,7 @@ def files(tmp_path: Path) -> list[str]:
     return [str(tmp_path / f"{name}.jsonl") for name in "abc"]
 
 
-def mixture(
-    files: list[str], weights: list[float], *, batch_size: int = 6, shuffle: bool = True, is_asked: bool = False
-) -> PromptLoader:
+def mixture(files: list[str], weights: list[float], *, batch_size: int = 6, shuffle: bool = True) -> PromptLoader:
     data = DataConfig(
         train_files=files,
         train_weights=weights,
@@ -122,7 +120,7 @@ def mixture(
         apply_chat_template=False,
     )
     dataset = PromptDataset(read_rows(files), data, character_tokenizer())
-    return PromptLoader(dataset, data, seed=1, is_asked=is_asked)
+    return PromptLoader(dataset, data, seed=1)
 
 
 def of(batch: list[str], sign: str) -> int:
@@ -196,13 +194,6 @@ def test_a_row_that_comes_twice_in_a_batch_has_two_uids(files: list[str]) -> Non
     batch = next(iter(mixture(files, [1, 1, 1], batch_size=12)))
     uids = [prompt.uid for prompt in batch]
     assert len(set(uids)) == 12 and {"c.jsonl:0", "c.jsonl:0#2", "c.jsonl:1", "c.jsonl:1#2"} <= set(uids)
-
-
-def test_the_prompt_of_each_uid_that_was_given_is_known(files: list[str]) -> None:
-    source = mixture(files, [1, 1, 1], batch_size=12, is_asked=True)
-    for prompt in source.next_batch():
-        assert source.prompt(prompt.uid).text == prompt.text
-    assert source.prompt("c.jsonl:0#2").uid == "c.jsonl:0"
 
 
 def test_a_checkpoint_of_other_weights_is_refused(files: list[str]) -> None:

@@ -15,7 +15,7 @@ from verl_like.config.schema import Config, DataConfig
 from verl_like.data.files import read_rows
 from verl_like.data.loader import _with_distinct_uids
 from verl_like.data.prompts import PromptDataset
-from verl_like.data.teachers import TeacherNumbers, teacher_numbers
+from verl_like.data.row_names import RowNames, teachers_of
 
 NAMES = ("math", "code")
 
@@ -30,24 +30,30 @@ def named(folder: Path, *teachers: Any) -> PromptDataset:
     return dataset(folder, [{"teacher": teacher} for teacher in teachers])
 
 
+def numbers(prompts: PromptDataset, key: str = "teacher") -> RowNames:
+    config = Config()
+    config.ref.teachers, config.data.teacher_key = dict.fromkeys(NAMES, "model"), key
+    found = teachers_of(prompts, config)
+    assert found is not None
+    return found
+
+
 def test_each_prompt_has_the_teacher_that_its_row_names(tmp_path: Path) -> None:
     prompts = named(tmp_path, "code", "math", "code")
-    numbers = TeacherNumbers(prompts, key="teacher", names=NAMES)
-    assert numbers.of(np.array([prompts[row].uid for row in (2, 1, 1, 0)])).tolist() == [1, 0, 0, 1]
+    assert numbers(prompts).of(np.array([prompts[row].uid for row in (2, 1, 1, 0)])).tolist() == [1, 0, 0, 1]
 
 
 def test_a_prompt_that_a_batch_repeats_keeps_its_teacher(tmp_path: Path) -> None:
     prompts = named(tmp_path, "code")
     repeated = [prompt.uid for prompt in _with_distinct_uids([prompts[0]] * 3)]
     assert len(set(repeated)) == 3, "the loader gives each copy a uid"
-    assert TeacherNumbers(prompts, key="teacher", names=NAMES).of(np.array(repeated)).tolist() == [1, 1, 1]
+    assert numbers(prompts).of(np.array(repeated)).tolist() == [1, 1, 1]
 
 
 def test_the_data_source_may_name_the_teacher(tmp_path: Path) -> None:
     """Rows whose file has no such column have that of data.data_source."""
     prompts = dataset(tmp_path, [{"data_source": "math"}, {"data_source": "code"}])
-    numbers = TeacherNumbers(prompts, key="data_source", names=NAMES)
-    assert numbers.of(np.array([prompt.uid for prompt in prompts])).tolist() == [0, 1]
+    assert numbers(prompts, "data_source").of(np.array([prompt.uid for prompt in prompts])).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -59,13 +65,13 @@ def test_a_row_without_a_teacher_is_named(tmp_path: Path, value: Any, hint: str)
         "Correct the row, or add the teacher."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
-        TeacherNumbers(named(tmp_path, "math", "code", value), key="teacher", names=NAMES)
+        numbers(named(tmp_path, "math", "code", value))
 
 
 def test_a_file_without_the_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^x.jsonl:0 has no column teacher, .* it has answer, topic\. Set data\."):
-        TeacherNumbers(dataset(tmp_path, [{"topic": "math"}]), key="teacher", names=NAMES)
+        numbers(dataset(tmp_path, [{"topic": "math"}]))
 
 
 def test_without_several_teachers_rows_need_no_column(tmp_path: Path) -> None:
-    assert teacher_numbers(dataset(tmp_path, [{}]), Config()) is None
+    assert teachers_of(dataset(tmp_path, [{}]), Config()) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from verl_like.algorithms.role_baselines import moved_baselines, role_means
 from verl_like.config.schema import AlgorithmConfig
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.data.prompts import Prompt
-from verl_like.data.row_role import row_role
+from verl_like.data.row_names import RowNames, row_role
 from verl_like.training.progress import Steering
 from verl_like.training.role_rewards import with_role_baselines
 from verl_like.training.score_advantages import score_advantages
@@ -37,16 +37,6 @@ def prompt(uid: str, **columns: Any) -> Prompt:
         messages="",
         columns=columns,
     )
-
-
-@dataclass
-class Loader:
-    """Knows the player of each prompt."""
-
-    players: dict[str, object]
-
-    def prompt(self, uid: str) -> Prompt:
-        return prompt(uid, player=self.players[uid])
 
 
 class Added(StepMetrics):
@@ -75,8 +65,9 @@ def step(
         group_ids=np.arange(len(players)) if episodes is None else np.array(episodes),
         episodes=None if episodes is None else np.array(episodes),
     )
-    loader: Any = Loader(dict(zip(uids, players, strict=True)))
-    earned = with_role_baselines(earned, RemoteBatch(facts), state, loader=loader, config=RAE)
+    prompts = [prompt(uid, player=player) for uid, player in zip(uids, players, strict=True)]
+    roles = RowNames(prompts, partial(row_role, key="player"))
+    earned = with_role_baselines(earned, RemoteBatch(facts), state, roles, decay=RAE.rae_decay)
     found, _ = score_advantages(earned, np.ones(len(players), np.int64), RAE)
     after = steering.after({}, RAE, num_responses=len(players), role_means=state.role_means)
     return found["advantage"].tolist(), after, metrics.added
@@ -140,7 +131,7 @@ def test_a_checkpoint_brings_the_baselines_back_bit_for_bit() -> None:
 
 def test_the_role_of_a_row_is_its_data_source_or_a_column() -> None:
     row = prompt("games:0", player=0, name="first")
-    assert [row_role(row, name) for name in ("data_source", "player", "name")] == ["kuhn", "0", "first"]
+    assert [row_role(row, key=name) for name in ("data_source", "player", "name")] == ["kuhn", "0", "first"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +146,7 @@ def test_the_role_of_a_row_is_its_data_source_or_a_column() -> None:
 )
 def test_a_row_without_a_role_is_refused(columns: dict[str, object], found: str) -> None:
     with pytest.raises(ValueError) as caught:
-        row_role(prompt("games.jsonl:3", **columns), "player")
+        row_role(prompt("games.jsonl:3", **columns), key="player")
     assert str(caught.value) == (
         f"games.jsonl:3 {found}; expected text or a whole number, the role whose baseline its responses share. "
         f"Fill the column, or set algorithm.rae_role_key to one of {['data_source', *columns]}."

@@ -225,7 +225,7 @@ def test_log_probs_are_those_of_the_tokens_that_a_step_kept() -> None:
 
 @pytest.mark.parametrize("starts", [None, [0, 1, 2, 3]])
 def test_candidates_are_the_sets_of_the_tokens_that_a_step_kept(starts: list[int] | None) -> None:
-    """Of three requests one wants candidates, one does not, and one has no new token yet."""
+    """One request wants candidates, one does not, and one has no token yet."""
     from vllm.v1.outputs import SamplingMaskLists
 
     masks = SamplingMaskLists(np.array([7, 3, 5, 8, 9, 1], np.int32), np.array([0, 2, 5, 6]), starts)

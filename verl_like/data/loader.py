@@ -22,13 +22,12 @@ class PromptLoader:
     Args:
         dataset: at least as many prompts as a batch has.
         data: configures which rows make a batch.
-        is_asked: whether :meth:`prompt` is called.
     """
 
-    def __init__(self, dataset: PromptDataset, data: DataConfig, *, seed: int, is_asked: bool = False) -> None:
-        self.prompts, self._data, self._seed, self._is_asked = dataset, data, seed, is_asked
+    def __init__(self, dataset: PromptDataset, data: DataConfig, *, seed: int) -> None:
+        self.prompts, self._data, self._seed = dataset, data, seed
         self._sampler = sampler(dataset, data, seed=seed)
-        self._row: dict[str, int] = {}  # uid -> row of each prompt given, if the sampler uses scores or `is_asked`
+        self._row: dict[str, int] = {}  # uid -> row of each prompt given, if the sampler uses scores
         self.num_drawn = 0  # prompts, since the start of the run
 
     @property
@@ -43,15 +42,10 @@ class PromptLoader:
         """Return the next batch of prompts."""
         rows = self._sampler.next_batch()
         prompts = _with_distinct_uids([self.prompts[row] for row in rows])
-        if self._sampler.learns or self._is_asked:
+        if self._sampler.learns:
             self._row.update(zip((prompt.uid for prompt in prompts), rows, strict=True))
         self.num_drawn += len(prompts)
         return prompts
-
-    def prompt(self, uid: str) -> Prompt:
-        """Return the prompt that this loader has given with this uid."""
-        assert self._is_asked, "this loader keeps no prompts"
-        return self.prompts[self._row[uid]]
 
     def feedback(self, uids: Iterable[str], scores: Iterable[float]) -> None:
         """Pass the scores of responses to the sampler.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.files import Row
+from verl_like.data.files import Row, located, shown
 from verl_like.data.prompt_ids import LengthLimit, kept_rows, refuse_halves, token_ids
 from verl_like.data.templates import Renderer, UserTemplate, user_template
 
@@ -46,10 +46,8 @@ def teacher_prompts(
     texts = []
     for i, context in contexts.items():
         wrap = partial(_wrapped, template=template, context=context)
-        try:
+        with located(rows[i]):
             texts.append(renderer.text(rows[i].values[data.prompt_key], wrap=wrap))
-        except ValueError as error:
-            raise ValueError(f"{rows[i].location}: {error}") from error
         refuse_halves(texts[-1], f"{rows[i].location} has a teacher's prompt")
     found = token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
     with_context = dict(zip(contexts, found, strict=True))
@@ -80,7 +78,7 @@ def _context(row: Row, data: DataConfig) -> str:
     if not isinstance(context, str):
         key = data.privileged_context_key
         raise ValueError(
-            f"{row.location} has the {type(context).__name__} {str(context)[:80]!r} in {key!r}; "
+            f"{row.location} has the {type(context).__name__} {shown(context)} in {key!r}; "
             "expected text or null. Correct the row, or name another column with data.privileged_context_key."
         )
     return context if context.strip() else ""

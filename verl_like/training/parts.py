@@ -12,7 +12,7 @@ from verl_like.checks.pools import CRITIC
 from verl_like.config.schema import Config
 from verl_like.controller.placement import Devices
 from verl_like.data.loader import PromptLoader
-from verl_like.data.teachers import TeacherNumbers, teacher_numbers
+from verl_like.data.row_names import RowNames, teachers_of
 from verl_like.plan.run_plan import RunPlan
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.schedule_record import ScheduleRecord
@@ -23,6 +23,7 @@ from verl_like.training.balance import Balance
 from verl_like.training.build import Stack
 from verl_like.training.process_metrics import ProcessMetrics, Reporting
 from verl_like.training.rewards import Rewards
+from verl_like.training.role_rewards import roles_of
 from verl_like.training.samples import Samples
 from verl_like.training.store_meter import StoreMeter
 from verl_like.workers.groups import ActorGroup, AdvantageGroup, CriticGroup, Generator, RefGroup
@@ -37,7 +38,8 @@ class StepParts:
         balance: assigns rows to the workers that train.
         separate_balances: assigns rows to the workers of each model that has separate ones.
         critic, ref, advantages: None if the configuration does not need them.
-        teachers: the teacher of each prompt; None without ``ref.teachers``.
+        teachers: position of each prompt's teacher in ``ref.teachers``; None without them.
+        roles: the role of each prompt; None if the estimator reads no baselines of roles.
         run_plan: the plan of memory and work, if there is one.
     """
 
@@ -51,7 +53,8 @@ class StepParts:
     advantages: AdvantageGroup | None
     rewards: Rewards
     loader: PromptLoader
-    teachers: TeacherNumbers | None
+    teachers: RowNames | None
+    roles: RowNames | None
     balance: Balance
     separate_balances: Mapping[str, Balance]
     store: StoreMeter
@@ -90,7 +93,8 @@ def parts_of(
         advantages=stack.advantages,
         rewards=stack.rewards,
         loader=loader,
-        teachers=teacher_numbers(loader.prompts, config),
+        teachers=teachers_of(loader.prompts, config),
+        roles=roles_of(loader.prompts, config),
         balance=_balance(config, stack.devices, has_critic=wanted.critic and CRITIC not in stack.separate),
         separate_balances={role: _separate_balance(config, role, ranks) for role, ranks in stack.separate.items()},
         store=StoreMeter(),

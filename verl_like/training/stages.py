@@ -158,8 +158,8 @@ def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> R
             mini_batch_prompts=config.actor.mini_batch_size if needs.compares_mini_batches else None,
             ranks_covariance=needs.covariance_rank,
         )
-        if needs.role_baselines:
-            earned = with_role_baselines(earned, batch, state, loader=parts.loader, config=config.algorithm)
+        if parts.roles is not None:
+            earned = with_role_baselines(earned, batch, state, parts.roles, decay=config.algorithm.rae_decay)
         if parts.advantages is None:
             facts, found = score_advantages(earned, sampled_tokens(batch.facts), config.algorithm)
         else:

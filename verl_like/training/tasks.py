@@ -10,7 +10,6 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from verl_like.algorithms.roles import needs
 from verl_like.checks.hub_models import check_hub_models
 from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
@@ -25,10 +24,9 @@ from verl_like.data.loader import PromptLoader, rehearse, rows_identity
 from verl_like.data.pairs import PAIR_COLUMNS, scored_pair_rows
 from verl_like.data.preferences import PREFERENCE_COLUMNS, check_preferences, preference_rows
 from verl_like.data.prompts import Prompt, PromptDataset
-from verl_like.data.row_role import row_role
+from verl_like.data.row_names import teachers_of
 from verl_like.data.samplers import epoch_sampler
 from verl_like.data.selection import train_rows, val_rows
-from verl_like.data.teachers import teacher_numbers
 from verl_like.data.templates import load_tokenizer
 from verl_like.protocol import DataProto
 from verl_like.remote_models import local_path
@@ -36,6 +34,7 @@ from verl_like.reward.scorer_messages import RowGroundTruth, Sample
 from verl_like.reward.trial import try_reward
 from verl_like.telemetry.startup import Startup
 from verl_like.training.environment_trial import try_environment
+from verl_like.training.role_rewards import roles_of
 from verl_like.training.row_trainer import RowTask
 from verl_like.training.sft_rows import SFT_COLUMNS, sft_rows
 
@@ -69,10 +68,8 @@ def task_of(config: Config) -> TrainTask:
     val_prompts = held_out_prompts(config, tokenizer) if config.validates else None
     if val_prompts is not None:
         refuse(filter(None, [best_metric_problem(config, val_prompts.data_sources)]))
-    teacher_numbers(prompts, config)  # refuses rows without a teacher
-    if needs(config).role_baselines:
-        for prompt in prompts:
-            row_role(prompt, config.algorithm.rae_role_key)  # raises for a row without one
+    for of_rows in (teachers_of, roles_of):
+        of_rows(prompts, config)  # refuses rows without one
     rehearse(prompts, config.data, seed=config.trainer.seed)
     steps = num_steps(config, prompt_loader(config, prompts))  # refuses fewer rows than a batch has
     return TrainTask(tokenizer, prompts, val_prompts, steps)
@@ -232,8 +229,7 @@ def _prompts(
 
 
 def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:
-    is_asked = needs(config).role_baselines
-    return PromptLoader(prompts, config.data, seed=config.trainer.seed, is_asked=is_asked)
+    return PromptLoader(prompts, config.data, seed=config.trainer.seed)
 
 
 def num_steps(config: Config, loader: PromptLoader) -> int:

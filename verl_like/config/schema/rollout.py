@@ -104,7 +104,7 @@ class RolloutConfig(Section):
 
     @property
     def cuts_candidates(self) -> bool:
-        """Whether top-p or top-k limit the tokens among which training samples are drawn."""
+        """Whether training samples are drawn under top-p or top-k."""
         return self.top_p < 1 or self.top_k > 0
 
     @property
