@@ -156,7 +156,11 @@ def evaluate(config: Config) -> dict[str, float]:
     from verl_like.training import policy_jobs
 
     config = _as_run(config)
-    validating = replace(config, trainer=replace(config.trainer, val_only=True))  # the script's object is not changed
+    validating = replace(  # the script's object is not changed
+        config,
+        trainer=replace(config.trainer, val_only=True),
+        rollout=replace(config.rollout, keep_sampling_mask=False),  # nothing is learnt from the tokens
+    )
     with _runs(validating):
         restore(validating, as_yaml(validating), job="")
         return policy_jobs.evaluate(validating)
