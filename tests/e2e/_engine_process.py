@@ -228,7 +228,7 @@ def drained(engine, num_under_way):
     def step():
         steps.append(under_way.pop())
 
-    internals.drain(SimpleNamespace(engine_core=SimpleNamespace(engine_core=core), step=step))
+    internals.drain(SimpleNamespace(engine_core=SimpleNamespace(engine_core=core, get_output=step)))
     return len(steps)
 
 

@@ -537,6 +537,7 @@ def test_greedy_validation_repeated_is_refused(config: Config) -> None:
         ("max_num_sequences", "which vLLM's engine does not accept; did you mean max_num_seqs?"),
         ("max_num_seqs", "which has its own option. Set rollout.max_num_seqs instead."),
         ("load_format", "which the vLLM backend must set itself. Remove it."),
+        ("disable_log_stats", "which the vLLM backend must set itself. Remove it."),
     ],
 )
 def test_an_argument_that_the_engine_cannot_have_is_known_without_it(config: Config, name: str, expected: str) -> None:

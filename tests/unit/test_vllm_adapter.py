@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from verl_like.backends.base import Request, Sampling
 from verl_like.config.schema import ModelConfig, RolloutConfig
 
 
@@ -252,6 +253,97 @@ def test_candidates_are_the_sets_of_the_tokens_that_a_step_kept(starts: list[int
     assert [ids.tolist() for ids in collected.taken_candidates("wants", 2)] == [[5, 8, 9]] * 2
     assert collected.taken_candidates("does not", 2) == [] == collected.taken_candidates("reads", 0)
     assert masks.slice_request(1, 1).to_nested_list() == [[5, 8, 9]], "as vLLM cuts them"
+
+
+class EngineOfRequests:
+    """An engine that keeps what it is asked, and whose steps return given outputs."""
+
+    def __init__(self) -> None:
+        self.engine_core = self
+        self.input_processor = self
+        self.processed: list[str] = []
+        self.added: list[Any] = []
+        self.outputs: list[Any] = []
+
+    def get_supported_tasks(self) -> tuple[str, ...]:
+        return ("generate",)
+
+    def process_inputs(self, request_id: str, prompt: Any, params: Any, **more: Any) -> Any:
+        from vllm.v1.engine import EngineCoreRequest
+
+        self.processed.append(request_id)
+        ids = prompt["prompt_token_ids"]
+        return EngineCoreRequest(request_id, ids, None, params, None, 0.0, None, None, None)
+
+    def preprocess_add_request(self, request: Any) -> tuple[Any, int]:
+        from vllm.v1.request import Request as EngineRequest
+
+        return EngineRequest.from_engine_core_request(request, None), 0
+
+    def add_request(self, request: Any, wave: int) -> None:
+        self.added.append(request)
+
+    def get_output(self) -> SimpleNamespace:
+        outputs, self.outputs = self.outputs, []
+        return SimpleNamespace(outputs=outputs)
+
+    def abort_requests(self, request_ids: list[str]) -> None:
+        self.added = [request for request in self.added if request.request_id not in request_ids]
+
+
+def asked(request_id: str, **more: Any) -> Request:
+    return Request(
+        **{"request_id": request_id, "prompt_ids": [3, 4], "seed": 1, "sampling": Sampling(max_tokens=5)} | more
+    )
+
+
+def test_requests_that_sample_alike_are_processed_once_and_keep_their_own_prompt_seed_and_salt() -> None:
+    found = EngineOfRequests()
+    opened = module("requests").OpenRequests(found, end_token_ids={7, 2}, adapter=None)
+    others = [asked("b", prompt_ids=[5], seed=2, salt="v1"), asked("c", sampling=Sampling(max_tokens=6)), asked("d")]
+    for request in (asked("a"), *others):
+        opened.add(request, is_counted=False)
+    assert found.processed == ["a", "c", "d"], "only the last result is kept"
+    assert [(each.prompt_token_ids, each.sampling_params.seed, each.cache_salt) for each in found.added[:2]] == [
+        ([3, 4], 1, None),
+        ([5], 2, "v1"),
+    ]
+    assert [each.max_tokens for each in found.added] == [5, 5, 6, 5]
+    assert found.added[0].sampling_params.stop_token_ids == [2, 7]
+
+
+def test_an_id_that_is_used_again_is_another_one_for_the_engine() -> None:
+    found = EngineOfRequests()
+    opened = module("requests").OpenRequests(found, end_token_ids=(), adapter=None)
+    first = opened.add(asked("a"), is_counted=True)
+    found.outputs = [SimpleNamespace(request_id=first.vllm_id, prefill_stats=None, finish_reason="length")]
+    assert opened.step() == [first]
+    assert "a" not in opened
+    assert opened.add(asked("a"), is_counted=True).vllm_id != first.vllm_id
+    assert "a" in opened
+
+
+def test_tokens_are_those_of_the_engines_own_request_and_outputs_of_aborted_ones_are_dropped() -> None:
+    found = EngineOfRequests()
+    opened = module("requests").OpenRequests(found, end_token_ids=(), adapter=None)
+    first, second = (opened.add(asked(name), is_counted=True) for name in "ab")
+    for request in found.added:
+        request.append_output_token_ids([8, 9])
+    cached = SimpleNamespace(num_cached_tokens=2)
+    found.outputs = [
+        SimpleNamespace(request_id=each.vllm_id, prefill_stats=cached, finish_reason=None) for each in (first, second)
+    ]
+    assert opened.step() == []
+    assert opened.num_sampled() == {"a": 2, "b": 2}
+    assert opened.abort(["b", "b", "c"]) == [second]
+    assert [request.request_id for request in found.added] == [first.vllm_id]
+    again = SimpleNamespace(num_cached_tokens=0)  # of a request that was put back and computed anew
+    found.outputs = [
+        SimpleNamespace(request_id=each.vllm_id, prefill_stats=again, finish_reason="stop") for each in (second, first)
+    ]
+    assert opened.step() == [first]
+    assert not opened
+    assert (first.token_ids, first.num_cached_tokens, first.finish_reason) == ([8, 9], 2, "stop")
 
 
 def test_candidates_on_cpu_are_the_finite_logits_of_the_requests_that_want_them(sampling: Any) -> None:

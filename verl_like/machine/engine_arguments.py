@@ -30,6 +30,7 @@ OWN = frozenset(
     {
         "data_parallel_size",
         "disable_custom_all_reduce",
+        "disable_log_stats",
         "distributed_executor_backend",
         "enable_sleep_mode",
         "load_format",

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from vllm import EngineArgs, SamplingParams
-from vllm.inputs import tokens_input
-from vllm.outputs import RequestOutput
-from vllm.sampling_params import RequestOutputKind
+from vllm import EngineArgs
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from verl_like.backends.base import Finished, Request, Sampling
@@ -25,7 +22,8 @@ from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.kernels import check_kernels
 from verl_like.backends.vllm.log_probs import ReportedLogProbs, TokenLogProbs
 from verl_like.backends.vllm.packing import PackedWeights
-from verl_like.backends.vllm.sampling import SEED, CountedSampling
+from verl_like.backends.vllm.requests import OpenRequest, OpenRequests
+from verl_like.backends.vllm.sampling import CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.context import current
@@ -43,9 +41,7 @@ _CPU_BLOCK_TOKENS = 32  # the CPU kernels require multiples of it
 _MAX_CPU_BLOCK_TOKENS = 128
 
 # Arguments that users may set freely although the adapter sets them.
-_SOFT_ARGUMENTS = frozenset(
-    {"async_scheduling", "block_size", "compilation_config", "disable_log_stats", "enable_prefix_caching"}
-)
+_SOFT_ARGUMENTS = frozenset({"async_scheduling", "block_size", "compilation_config", "enable_prefix_caching"})
 
 
 class VllmEngine(SyncedEngine):
@@ -84,7 +80,6 @@ class VllmEngine(SyncedEngine):
         )
         self._device = device
         self.end_token_ids, self._max_num_seqs = frozenset(folder.end_token_ids), rollout.num_seqs
-        self._internal_ids: dict[str, str] = {}  # our id -> vLLM's id, of unfinished requests
         arguments = engine_arguments(
             model_path=model_path,
             model=model,
@@ -101,14 +96,14 @@ class VllmEngine(SyncedEngine):
         )
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
-        is_counted = device == "cpu" and CountedSampling.is_available()
+        runner = internals.model_runner(self._engine)
         self._reported = ReportedLogProbs(
             internals.scheduler_of(self._engine), has_masks=rollout.keep_sampling_mask and device == "cuda"
         )
-        self._counted = CountedSampling(internals.model_runner(self._engine)) if is_counted else None
+        self._counted = CountedSampling(runner) if device == "cpu" and CountedSampling.is_available() else None
+        self._requests = OpenRequests(self._engine, end_token_ids=self.end_token_ids, adapter=self._adapter)
         self._log_probs: dict[str, TokenLogProbs] = {}  # vLLM's id -> what collects the request's log-probs
-        built = internals.model_runner(self._engine).get_model()
-        self._folder = folder
+        built, self._folder = runner.get_model(), folder
         is_plain = self._adapter is None and PackedWeights.fit(built) and not converts(folder)
         self._packed = PackedWeights(built) if is_plain and device == "cpu" else None
         self._loads_in_place = is_plain and device == "cuda"
@@ -119,24 +114,19 @@ class VllmEngine(SyncedEngine):
         logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
 
     def submit(self, requests: list[Request]) -> None:
-        self._check_submit(requests, in_use=self._internal_ids)
+        self._check_submit(requests, in_use=self._requests)
         for request in requests:
-            internal_id = self._engine.add_request(
-                request.request_id,
-                tokens_input(request.prompt_ids, cache_salt=request.salt or None),
-                self._sampling_params(request.sampling, request.seed),
-                lora_request=None if self._adapter is None else self._adapter.request,
-            )
-            self._internal_ids[request.request_id] = internal_id
-            self._log_probs[internal_id] = source = self._source(request.sampling)
-            source.begin(internal_id, wants_candidates=request.sampling.returns_candidates)
+            source = self._source(request.sampling)
+            opened = self._requests.add(request, is_counted=source is self._counted)
+            self._log_probs[opened.vllm_id] = source
+            source.begin(opened.vllm_id, seed=request.seed, wants_candidates=request.sampling.returns_candidates)
 
     def step(self) -> list[Finished]:
         self._check_step()
         _, waiting = internals.queues(self._engine)
         with self._eager():
-            outputs = self._engine.step()
-        finished = [self._finished(output) for output in outputs]
+            ended = self._requests.step()
+        finished = [self._finished(opened) for opened in ended]
         self._record_usage(waiting, num_finished=len(finished))
         self._drain_if_idle()
         return finished
@@ -154,35 +144,19 @@ class VllmEngine(SyncedEngine):
         self.usage.preemptions += max(still_waiting - waiting, 0)
 
     def has_unfinished(self) -> bool:
-        return bool(self._internal_ids)
+        return bool(self._requests)
 
     def num_free_slots(self) -> int:
         running, waiting = internals.queues(self._engine)
         return 0 if waiting else self._max_num_seqs - running
 
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
-        running = [request_id for request_id in dict.fromkeys(request_ids) if request_id in self._internal_ids]
-        aborted = []
-        for request_id in running:
-            internal_id = self._internal_ids[request_id]
-            token_ids = internals.partial_output(self._engine, internal_id)
-            collected = self._log_probs.pop(internal_id)
-            aborted.append(
-                Finished(
-                    request_id=request_id,
-                    response_ids=token_ids,
-                    log_probs=collected.taken(internal_id, len(token_ids)),
-                    candidates=collected.taken_candidates(internal_id, len(token_ids)),
-                    finish_reason="abort",
-                    versions=self._versions_of(request_id, len(token_ids)),
-                )
-            )
-        self._engine.abort_request([self._internal_ids.pop(request_id) for request_id in running], internal=True)
+        aborted = [self._result(opened, "abort") for opened in self._requests.abort(request_ids)]
         self._drain_if_idle()
         return aborted
 
     def _drain_if_idle(self) -> None:
-        if not self._internal_ids:
+        if not self._requests:
             internals.drain(self._engine)
 
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
@@ -234,45 +208,28 @@ class VllmEngine(SyncedEngine):
         """Return what collects the log-probs of requests that sample in this way."""
         return self._counted if self._counted is not None and sampling.temperature > 0 else self._reported
 
-    def _sampling_params(self, sampling: Sampling, seed: int) -> SamplingParams:
-        is_counted = self._source(sampling) is self._counted
-        return SamplingParams(
-            max_tokens=sampling.max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            # Greedy requests have a seed too: without one vLLM draws it from numpy's global generator.
-            seed=None if is_counted else seed,
-            extra_args={SEED: seed} if is_counted else None,
-            # End tokens are set by us, so that every backend ends on the same ones.
-            ignore_eos=True,
-            stop_token_ids=[] if sampling.ignore_eos else sorted(self.end_token_ids),
-            logprobs=None if is_counted else 0,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            skip_clone=True,
+    def _finished(self, opened: OpenRequest) -> Finished:
+        assert opened.finish_reason in ("stop", "length"), (
+            f"vLLM ended request {opened.request_id} with {opened.finish_reason!r}"
         )
+        self.usage.cached_prompt_tokens += opened.num_cached_tokens or 0
+        return self._result(opened, opened.finish_reason)
 
-    def _finished(self, output: RequestOutput) -> Finished:
-        completion = output.outputs[0]
-        self.usage.cached_prompt_tokens += output.num_cached_tokens or 0
-        assert completion.finish_reason in ("stop", "length"), (
-            f"vLLM ended request {output.request_id} with {completion.finish_reason!r}"
-        )
-        internal_id = self._internal_ids.pop(output.request_id)
-        token_ids, collected = list(completion.token_ids), self._log_probs.pop(internal_id)
+    def _result(self, opened: OpenRequest, finish_reason: str) -> Finished:
+        vllm_id, token_ids = opened.vllm_id, opened.token_ids
+        collected = self._log_probs.pop(vllm_id)
         return Finished(
-            request_id=output.request_id,
+            request_id=opened.request_id,
             response_ids=token_ids,
-            finish_reason=completion.finish_reason,
-            num_cached_tokens=output.num_cached_tokens or 0,
-            log_probs=collected.taken(internal_id, len(token_ids)),
-            candidates=collected.taken_candidates(internal_id, len(token_ids)),
-            versions=self._versions_of(output.request_id, len(token_ids)),
+            finish_reason=finish_reason,
+            num_cached_tokens=opened.num_cached_tokens or 0,
+            log_probs=collected.taken(vllm_id, len(token_ids)),
+            candidates=collected.taken_candidates(vllm_id, len(token_ids)),
+            versions=self._versions_of(opened.request_id, len(token_ids)),
         )
 
     def _num_sampled(self) -> dict[str, int]:
-        return {ours: internals.num_sampled(self._engine, of_vllm) for ours, of_vllm in self._internal_ids.items()}
+        return self._requests.num_sampled()
 
 
 def _adapter(folder: ModelFolder, model: ModelConfig, run_id: str) -> EngineAdapter:

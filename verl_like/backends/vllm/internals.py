@@ -16,7 +16,9 @@ import vllm
 from transformers import PretrainedConfig
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.models import ModelRegistry
+from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.request import Request as EngineRequest
 
 from verl_like.backends.vllm.environment import DEFAULT_LOGGING_LEVEL
 
@@ -76,17 +78,12 @@ def inspect_in_process(architectures: Iterable[str]) -> None:
             ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
 
 
-def partial_output(engine: LLMEngine, internal_id: str) -> list[int]:
-    """Return the tokens of an unfinished request so far.
-
-    Call it before ``abort_request``, which removes the request and returns no output.
-    """
-    return list(engine.output_processor.request_states[internal_id].detokenizer.output_token_ids)
-
-
-def num_sampled(engine: LLMEngine, internal_id: str) -> int:
-    """Return the number of tokens of an unfinished request so far."""
-    return int(engine.output_processor.request_states[internal_id].detokenizer.num_output_tokens())
+def add_request(engine: LLMEngine, request: EngineCoreRequest) -> EngineRequest:
+    """Queue a request and return vLLM's object for it."""
+    core = engine.engine_core.engine_core
+    added, wave = core.preprocess_add_request(request)
+    core.add_request(added, wave)
+    return added
 
 
 def model_runner(engine: LLMEngine) -> Any:
@@ -112,7 +109,7 @@ def drain(engine: LLMEngine) -> None:
     for _ in range(2 * core.batch_queue_size):
         if not core.batch_queue:
             return
-        engine.step()
+        engine.engine_core.get_output()
     raise AssertionError(f"{len(core.batch_queue)} steps of vLLM are still in progress although no request is")
 
 

@@ -21,8 +21,8 @@ class TokenLogProbs:
         self._of_request: dict[str, list[float]] = {}
         self._candidates: dict[str, list[NDArray[np.int32]]] = {}  # of the requests that want them
 
-    def begin(self, request_id: str, *, wants_candidates: bool = False) -> None:
-        """Collect the log-probs of this request from now on."""
+    def begin(self, request_id: str, *, seed: int = 0, wants_candidates: bool = False) -> None:
+        """Collect the log-probs of this request, which samples with ``seed``, from now on."""
         self._of_request[request_id] = []
         if wants_candidates:
             self._candidates[request_id] = []

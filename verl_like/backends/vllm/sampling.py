@@ -19,8 +19,6 @@ from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
 from verl_like.backends.vllm.log_probs import TokenLogProbs
 
-SEED = "verl_like_seed"  # key in a request's extra_args: such a request samples here and gets its log-probs from here
-
 _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -50,12 +48,21 @@ class CountedSampling(TokenLogProbs):
     def __init__(self, runner: Any) -> None:
         super().__init__()
         self._runner = runner
+        self._seeds: dict[str, int] = {}  # of the requests that sample here and get their log-probs from here
         runner.sampler.topk_topp_sampler.forward = self._sample
 
     @staticmethod
     def is_available() -> bool:
         """Return whether this vLLM has the kernel."""
         return hasattr(torch.ops._C, "fused_gumbel_argmax")
+
+    def begin(self, request_id: str, *, seed: int = 0, wants_candidates: bool = False) -> None:
+        super().begin(request_id, seed=seed, wants_candidates=wants_candidates)
+        self._seeds[request_id] = seed
+
+    def taken(self, request_id: str, num_tokens: int) -> list[float]:
+        del self._seeds[request_id]
+        return super().taken(request_id, num_tokens)
 
     def _sample(
         self, logits: Tensor, generators: dict[int, torch.Generator], k: Tensor | None, p: Tensor | None
@@ -65,16 +72,13 @@ class CountedSampling(TokenLogProbs):
         """
         logits = apply_top_k_top_p(logits, k, p).float()
         ids = self._runner.input_batch.req_ids[: len(logits)]
-        states = [self._runner.requests[request_id] for request_id in ids]
-        # Greedy rows have no seed, and vLLM uses its own choice for them.
-        seeds = [(state.sampling_params.extra_args or {}).get(SEED) for state in states]
+        num_sampled = [len(self._runner.requests[request_id].output_token_ids) for request_id in ids]
+        # Greedy rows have no seed here, and vLLM uses its own choice for them.
+        seeds = [self._seeds.get(request_id) for request_id in ids]
         sampled = torch.ops._C.fused_gumbel_argmax(
             logits,
             torch.from_numpy(
-                row_seeds(
-                    np.array([seed or 0 for seed in seeds], np.uint64),
-                    np.array([len(state.output_token_ids) for state in states], np.uint64),
-                )
+                row_seeds(np.array([seed or 0 for seed in seeds], np.uint64), np.array(num_sampled, np.uint64))
             ),
         )
         found = logits.gather(1, sampled.long().unsqueeze(1)).squeeze(1) - logits.logsumexp(1)
