@@ -232,6 +232,21 @@ def drained(engine, num_under_way):
     return len(steps)
 
 
+def generate_and_count(engine, requests):
+    """Generate, and return the samples and the number of tokens that the model computed in each step."""
+    from verl_like.backends.vllm import internals
+
+    counts = []
+    model = internals.model_runner(engine._engine).get_model()
+    hook = model.register_forward_pre_hook(
+        lambda module, args, named: counts.append(len(named["input_ids"])), with_kwargs=True
+    )
+    try:
+        return generate(engine, requests), counts
+    finally:
+        hook.remove()
+
+
 def state_after_building(engine):
     """Return the state that other code in the process sees: the next random number, settable thread counts."""
     import torch

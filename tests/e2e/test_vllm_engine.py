@@ -217,6 +217,41 @@ def test_seeds_decide_the_tokens_whatever_the_order_and_the_batch(tied, folders)
     assert by_id(tied.call("submit_one_per_step", asked)) == together
 
 
+@pytest.mark.parametrize(
+    ("name", "num_tokens", "expected"),
+    [
+        ("tied", 20, 20),  # the cache has whole blocks of 128 tokens
+        ("untied", 150, 150 + 22),  # all but the first sample read 128 tokens from the cache
+        pytest.param("tensor parallel", 20, 20, marks=pytest.mark.slow),
+    ],
+)
+def test_a_prompt_is_computed_once_for_all_its_samples(engines, folders, name, num_tokens, expected):
+    engine, folder = engines[name], folders["tied" if name == "tied" else "untied"]
+    synced(engine, folder, seed=2)
+    other, *_ = requests(1, sampling=Sampling(max_tokens=6, ignore_eos=True))
+    prompt = [3 + i % 50 for i in range(num_tokens)]
+    group = [replace(other, request_id=f"s{seed}", prompt_ids=prompt, seed=seed) for seed in range(7)]
+    alone = [done for asked in (*group, other) for done in engine.call("generate", [asked])]
+    synced(engine, folder, seed=2, version=1)  # drops the prefix cache
+    mixed = [*group[:3], other, *group[3:]]
+    together, counts = engine.call("generate_and_count", mixed)
+    assert counts == [expected + len(other.prompt_ids), 8, 8, 8, 8, 8]
+    assert [(done.response_ids, done.log_probs) for done in map(by_id(together).get, by_id(alone))] == [
+        (done.response_ids, done.log_probs) for done in alone
+    ]
+
+
+def test_prompts_that_differ_or_begin_later_are_computed_separately(tied, folders):
+    synced(tied, folders["tied"], seed=2)
+    first, second, third = (replace(each, prompt_ids=[5] * 9) for each in requests(3))
+    second = replace(second, prompt_ids=[5] * 8 + [6])
+    _, counts = tied.call("generate_and_count", [first, second])
+    assert counts[0] == 18
+    tied.call("generate", [first], 1)
+    _, counts = tied.call("generate_and_count", [third, replace(third, request_id="fourth")])
+    assert counts[0] == 9 + 1, "one of the two that begin, and a token of the one in progress"
+
+
 def test_another_seed_gives_another_sample(tied, folders):
     synced(tied, folders["tied"], seed=2)
     asked = requests(1, sampling=Sampling(max_tokens=16))[0]

@@ -346,6 +346,15 @@ def test_tokens_are_those_of_the_engines_own_request_and_outputs_of_aborted_ones
     assert (first.token_ids, first.num_cached_tokens, first.finish_reason) == ([8, 9], 2, "stop")
 
 
+def test_rows_that_share_their_tokens_are_left_out_and_get_the_results_of_the_first() -> None:
+    """Requests of 2, 3, 2, 1 and 3 new tokens; the third repeats the first, and the last the second."""
+    starts, first = np.array([0, 2, 5, 7, 8, 11]), np.array([0, 1, 0, 3, 1])
+    rows = module("shared_prompts").SharedRows(first, np.array([0, 1, 3]), starts)
+    assert rows.kept_starts().tolist() == [0, 2, 5, 6]
+    assert rows.kept_tokens().tolist() == [0, 1, 2, 3, 4, 7]
+    assert rows.expansion().tolist() == [0, 1, 2, 3, 4, 0, 1, 5, 2, 3, 4]
+
+
 def test_candidates_on_cpu_are_the_finite_logits_of_the_requests_that_want_them(sampling: Any) -> None:
     collected = sampling.CountedSampling(SimpleNamespace(sampler=SimpleNamespace(topk_topp_sampler=SimpleNamespace())))
     for name in ("first", "second", "waits"):

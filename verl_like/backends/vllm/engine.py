@@ -25,6 +25,7 @@ from verl_like.backends.vllm.packing import PackedWeights
 from verl_like.backends.vllm.requests import OpenRequest, OpenRequests
 from verl_like.backends.vllm.sampling import CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
+from verl_like.backends.vllm.shared_prompts import SharedPrompts
 from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.context import current
 from verl_like.machine.engine_arguments import OWN, unusable
@@ -103,6 +104,8 @@ class VllmEngine(SyncedEngine):
         self._counted = CountedSampling(runner) if device == "cpu" and CountedSampling.is_available() else None
         self._requests = OpenRequests(self._engine, end_token_ids=self.end_token_ids, adapter=self._adapter)
         self._log_probs: dict[str, TokenLogProbs] = {}  # vLLM's id -> what collects the request's log-probs
+        if device == "cpu" and SharedPrompts.fit(runner):
+            SharedPrompts(runner)  # replaces the runner's forward pass, which keeps it
         built, self._folder = runner.get_model(), folder
         is_plain = self._adapter is None and PackedWeights.fit(built) and not converts(folder)
         self._packed = PackedWeights(built) if is_plain and device == "cpu" else None
@@ -110,8 +113,6 @@ class VllmEngine(SyncedEngine):
         self._unknown_names = internals.unknown_names(
             [name for tied in folder.tied_names.values() for name in tied], built
         )
-        cache = self._engine.vllm_config.cache_config
-        logger.info("vLLM engine ready: %d cache blocks of %d tokens", cache.num_gpu_blocks, cache.block_size)
 
     def submit(self, requests: list[Request]) -> None:
         self._check_submit(requests, in_use=self._requests)
@@ -345,7 +346,7 @@ def _constructed(
     with internals.construction(device), named_by_run(run_id, device):
         internals.inspect_in_process(folder.config.architectures or [])
         try:
-            return LLMEngine.from_engine_args(EngineArgs(**arguments))
+            engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
         except ValueError as error:  # its message names only vLLM's arguments
             cache = (
                 f"rollout.kv_cache_memory_gib={rollout.kv_cache_memory_gib}"
@@ -356,6 +357,9 @@ def _constructed(
                 f"vLLM rejected its configuration: {error}\nIts longest sequence is data.max_prompt_length + "
                 f"data.max_response_length={max_model_len}; its cache is set by {cache}."
             ) from error
+    built = engine.vllm_config.cache_config
+    logger.info("vLLM engine ready: %d cache blocks of %d tokens", built.num_gpu_blocks, built.block_size)
+    return engine
 
 
 def _cpu_block_tokens(max_model_len: int) -> int:
