@@ -355,6 +355,26 @@ def test_rows_that_share_their_tokens_are_left_out_and_get_the_results_of_the_fi
     assert rows.expansion().tolist() == [0, 1, 2, 3, 4, 0, 1, 5, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("computed", "blocks", "expected"),
+    [
+        ([0, 0, 0], [[1], [2], [3]], [0, 0, 2]),
+        ([4, 4, 4], [[1, 5], [1, 6], [2, 7]], [0, 0, 2]),
+        ([4, 4, 4], [[1, 5], [2, 6], [2, 7]], [0, 1, 2]),  # the past of the first two differs
+        ([3, 3, 3], [[1], [2], [3]], [0, 1, 2]),  # a past that ends inside a block is in no other request's blocks
+        ([0, 4, 0], [[1], [2, 6], [3]], [0, 1, 2]),
+    ],
+)
+def test_prompts_are_alike_if_tokens_and_past_are(
+    computed: list[int], blocks: list[list[int]], expected: list[int]
+) -> None:
+    """Three requests with blocks of four tokens; the third has other tokens."""
+    ids, starts = np.array([7, 8, 7, 8, 7, 9]), np.array([0, 2, 4, 6])
+    tables = [(np.array([each + [0] * (2 - len(each)) for each in blocks]), 4)]
+    found = module("shared_prompts").first_alike(ids, starts, np.arange(3), np.array(computed), tables)
+    assert found.tolist() == expected
+
+
 def test_candidates_on_cpu_are_the_finite_logits_of_the_requests_that_want_them(sampling: Any) -> None:
     collected = sampling.CountedSampling(SimpleNamespace(sampler=SimpleNamespace(topk_topp_sampler=SimpleNamespace())))
     for name in ("first", "second", "waits"):

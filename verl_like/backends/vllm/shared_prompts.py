@@ -7,7 +7,7 @@ of all of them. Checked against vllm 0.32, gpu_model_runner.py, _model_forward, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -110,15 +110,8 @@ class SharedPrompts:
         if len(reading) < 2:
             return None
         starts = _metadata(context, self._groups[0]).query_start_loc.numpy().astype(np.int64)
-        ids, first = input_ids.numpy(), np.arange(batch.num_reqs)
-        found: dict[tuple[bytes, ...], int] = {}
-        for row in reading.tolist():
-            past = [
-                table.block_table.np[row, : computed[row] // table.block_size]
-                for table in batch.block_table.block_tables
-            ]
-            key = ids[starts[row] : starts[row + 1]].tobytes(), *(blocks.tobytes() for blocks in past)
-            first[row] = found.setdefault(key, row)
+        tables = [(table.block_table.np, table.block_size) for table in batch.block_table.block_tables]
+        first = first_alike(input_ids.numpy(), starts, reading, computed, tables)
         kept = np.flatnonzero(first == np.arange(batch.num_reqs))
         return SharedRows(first, kept, starts) if len(kept) < batch.num_reqs else None
 
@@ -142,6 +135,35 @@ class SharedPrompts:
             )
             metadata |= dict.fromkeys(group.layer_names, group.get_metadata_builder(0).build(0, of_kept))
         return replace(context, attn_metadata=metadata)
+
+
+def first_alike(
+    ids: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    reading: NDArray[np.int64],
+    computed: NDArray[np.int32],
+    tables: Sequence[tuple[NDArray[np.int32], int]],
+) -> NDArray[np.int64]:
+    """Return for each request of a step the first one with the same new tokens after the same past, or itself.
+
+    The past is the same if it is in the same blocks. Only whole blocks are shared: a request whose past ends inside a
+    block is like no other.
+
+    Args:
+        ids: the new tokens of all requests.
+        starts: [R + 1] where those of each request start.
+        reading: the requests that read a prompt.
+        computed: [R] number of tokens of the past.
+        tables: the cache blocks of each request [R, blocks], and the tokens of a block, for each kind of layers.
+    """
+    first = np.arange(len(computed))
+    found: dict[tuple[bytes, ...], int] = {}
+    for row in reading.tolist():
+        if any(computed[row] % block_size for _, block_size in tables):
+            continue
+        past = [blocks[row, : computed[row] // block_size].tobytes() for blocks, block_size in tables]
+        first[row] = found.setdefault((ids[starts[row] : starts[row + 1]].tobytes(), *past), row)
+    return first
 
 
 def _groups(runner: Any) -> list[Any]:
