@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +14,8 @@ import pytest
 
 from tests.unit._reward import sample, scorer_process, statuses, task
 from tests.unit.test_reward_scorer_process import child_pids, eventually
-from verl_like.reward.framing import decoded, encoded
-from verl_like.reward.scorer_messages import Answer, Ended, Intrusion, Outcome
+from verl_like.reward.framing import decoded, decoded_lines, encoded
+from verl_like.reward.scorer_messages import Answer, Ended, Intrusion, Outcome, Sample
 from verl_like.reward.team import ScorerTeam
 
 pytestmark = [pytest.mark.alone, pytest.mark.processes]
@@ -323,6 +325,30 @@ def test_lines_that_are_not_ours_are_intrusions() -> None:
         b'["readings", 1, [["maybe", ""]]]', b'["readings", 1, [5]]',
     ):  # fmt: skip
         assert isinstance(decoded(line), Intrusion), line
+
+
+def test_lines_decoded_together_give_what_each_gives_alone() -> None:
+    answers = [Answer(1, i, Outcome("ok", 0.5, {"x": "\ud800"}, "", 0.25)) for i in range(3)]
+    lines = [encoded(answer).rstrip(b"\n") for answer in answers]
+    assert decoded_lines([]) == [] and decoded_lines(lines) == answers
+    mixed = [lines[0], b"[1", b"2]", b"3],[4", lines[1], b"[" * 100_000, b"\xff", lines[2]]
+    assert decoded_lines(mixed) == [decoded(line) for line in mixed]
+    assert [isinstance(each, Answer) for each in decoded_lines(mixed)] == [line in lines for line in mixed]
+
+
+def test_a_sample_crosses_unchanged() -> None:
+    given = Sample(
+        response="r",
+        prompt="p",
+        messages=[{"role": "user", "content": "p"}],
+        data_source="s",
+        ground_truth="1",
+        extra_info={"i": 1},
+        columns={"c": 2},
+        response_ids=array("i", [1, 2]),
+        episode={"prompt": []},
+    )
+    assert pickle.loads(pickle.dumps(given)) == given
 
 
 def test_nothing_is_left(file: str) -> None:

@@ -21,6 +21,10 @@ MAX_DETAIL_CHARS = 10_000  # of one text among them
 MAX_DETAILS_CHARS = 100_000  # of all of them together, including names
 MAX_NAME_CHARS = 200
 
+# The first types of each are those of nearly all values; the abstract ones take ten times as long.
+_PLAIN = frozenset({bool, int, float, str, dict, list, type(None)})
+_NUMBERS = (float, int, numbers.Real)
+
 
 def check_result(value: Any) -> tuple[float, Details]:
     """Convert the return value for one sample to a finite score and details.
@@ -33,7 +37,7 @@ def check_result(value: Any) -> tuple[float, Details]:
         BaseException: whatever the methods of a value raise.
     """
     value = _plain(value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):
         return _score(value, "it"), {}
     key = next((key for key in SCORE_KEYS if key in value), None)
     if key is None:
@@ -112,7 +116,7 @@ def _list(value: Any, count: int, subject: str) -> list[Any]:
 
 def _score(value: Any, subject: str) -> float:
     value = _plain(value)
-    if not isinstance(value, numbers.Real):
+    if not isinstance(value, _NUMBERS):
         raise ValueError(
             f"the reward function returned {_shown(value)} where {subject} must be a number; expected a number, or a "
             "dict with a number under 'score'."
@@ -130,7 +134,7 @@ def _score(value: Any, subject: str) -> float:
 
 def _detail(value: Any) -> float | str:
     value = _plain(value)
-    if isinstance(value, numbers.Real):
+    if isinstance(value, _NUMBERS):
         try:
             return float(value)
         except OverflowError:
@@ -153,5 +157,7 @@ def _shown(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """Convert tensors and arrays to Python numbers and lists. By type name: importing torch would slow every scorer."""
+    if type(value) in _PLAIN:
+        return value
     has_list = type(value).__module__.partition(".")[0] in ("torch", "numpy") and hasattr(value, "tolist")
     return value.tolist() if has_list else value

@@ -67,6 +67,13 @@ class Sample:
     # consists of turns and what answered them, and the attributes are those of the environment's object.
     episode: Mapping[str, Any] | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:  # three times as quick as the state of a frozen dataclass
+        return _sample, tuple(getattr(self, name) for name in self.__slots__)
+
+
+def _sample(*fields: Any) -> Sample:
+    return Sample(**dict(zip(Sample.__slots__, fields, strict=True)))
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -138,7 +138,8 @@ class ScorerProcess:
         try:
             self._send(list(samples))
             while len(outcomes) < len(samples):
-                answer = self._next(self._answer_timeout_s, missing="no score")
+                more_follow = len(samples) - len(outcomes) > 1
+                answer = self._next(self._answer_timeout_s, missing="no score", more_follow=more_follow)
                 if isinstance(answer, Loss):
                     return outcomes, answer
                 if not self._fits(answer, range(-1, len(samples))):
@@ -184,10 +185,10 @@ class ScorerProcess:
             raise
         return readings, None
 
-    def _next(self, timeout_s: float, *, missing: str) -> Message | Loss:
+    def _next(self, timeout_s: float, *, missing: str, more_follow: bool = False) -> Message | Loss:
         """Return the next message; a :class:`Loss` if none arrives, and the process is dead then."""
         started = time.perf_counter()
-        found = self._reader.next(timeout_s)
+        found = self._reader.next(timeout_s, more_follow=more_follow)
         if found is None:
             return self._overdue(time.perf_counter() - started, missing)
         if isinstance(found, Ended | Gone | Intrusion):

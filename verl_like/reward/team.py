@@ -23,7 +23,9 @@ from verl_like.reward.scorer_process import ScorerProcess
 from verl_like.reward.spares import Spares
 from verl_like.reward.streak import Streak
 
-MAX_PIECE = 64  # samples sent at once; those that a killed process leaves are sent again
+# Samples sent at once; those that a killed process leaves are sent again. By the mode of the functions: a function of
+# batches gets all samples of a piece in one call.
+MAX_PIECE = {"each": 256, "batch": 64, "concurrent": 64}
 PIECES_PER_PROCESS = 4  # so that a slow sample delays few others
 ATTEMPTS_AFTER_KILLS = 2  # the cause of the kill may have killed the warm spare too
 
@@ -54,8 +56,8 @@ class ScorerTeam:
             self._executor = ThreadPoolExecutor(num_processes, thread_name_prefix="scorer")
             started.callback(self._stop)
             self._started = started.pop_all()
-        self._is_one_by_one = self._members[0].mode == "each"
-        self._max_piece = MAX_PIECE
+        mode = self._members[0].mode
+        self._is_one_by_one, self._max_piece = mode == "each", MAX_PIECE[mode]
 
     def score(self, samples: Sequence[Sample]) -> list[Outcome]:
         """Return one outcome per sample, in the same sequence; may be called by several threads at once.
