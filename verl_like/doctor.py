@@ -13,6 +13,7 @@ from verl_like.imports import COMPANIONS
 from verl_like.machine import extensions, probes
 from verl_like.machine.findings import Finding, Status, install_commands
 from verl_like.machine.findings import render as render_findings
+from verl_like.machine.processor import processor
 from verl_like_graders.programs import landlock
 
 IMPORT_TIMEOUT_S = 180
@@ -34,6 +35,7 @@ def report(*, is_quick: bool = False) -> list[Finding]:
     machine = [
         probes.python(),
         *_packages(accelerator),
+        Finding(name="processor", value=str(processor())),
         probes.cores(),
         *probes.check_for_runs(Path.cwd()),
         *(_of_set_up(finding) for finding in (probes.libc(), *probes.commands(), probes.headers(), probes.venv())),
@@ -211,7 +213,24 @@ def _accelerator_and_attention() -> list[Finding]:
         accelerator = Finding(name="accelerator", value="cpu")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    return [accelerator, Finding(name="attention", value=resolve_kernel("auto", device, dtype))]
+    attention = Finding(name="attention", value=resolve_kernel("auto", device, dtype))
+    return [accelerator, attention, *([] if device.type == "cuda" else [_matrix_products()])]
+
+
+def _matrix_products() -> Finding:
+    """Report the library of float32 matrix products on CPU, as a worker with one thread chooses it."""
+    import torch
+
+    from verl_like.ops.matmul_libraries import described, machine_libraries
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = machine_libraries()
+    finally:
+        torch.set_num_threads(threads)
+    value = f"oneDNN for {described(found)}" if found.onednn else "by PyTorch's own library; oneDNN is not faster"
+    return Finding(name="matrix products", value=f"{value} (one thread)")
 
 
 def _rollout_backend(name: str, *, probe: str, distribution: str) -> Finding:

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from verl_like import doctor
 from verl_like.doctor import Finding, Status, compare, installed_version, is_ready, locked_versions, render
+from verl_like.ops import matmul_libraries
+from verl_like.ops.matmul_libraries import MatmulLibraries
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,13 +82,49 @@ def test_a_torchvision_of_another_build_is_found_by_its_import_and_left_out_of_r
     assert "pip uninstall torchvision" in found.remedy
 
 
+@pytest.mark.parametrize(
+    ("onednn", "value"),
+    [
+        ([], "by PyTorch's own library; oneDNN is not faster (one thread)"),
+        (
+            ["forward pass 384x384x384"],
+            "oneDNN for 1 of 27 shapes of the forward pass, 0 of 27 shapes of the input gradient, "
+            "0 of 27 shapes of the weight gradient (one thread)",
+        ),
+    ],
+)
+def test_the_library_of_matrix_products_is_shown(
+    onednn: list[str], value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def chosen() -> MatmulLibraries:
+        threads.append(torch.get_num_threads())
+        return MatmulLibraries(onednn)
+
+    monkeypatch.setattr(matmul_libraries, "machine_libraries", chosen)
+    before = torch.get_num_threads()
+    assert doctor._matrix_products().value == value
+    assert threads == [1] and torch.get_num_threads() == before
+
+
 @pytest.mark.processes
 @pytest.mark.slow
 def test_a_machine_that_was_set_up_is_ready() -> None:
     findings = doctor.report()
     assert is_ready(findings), render(findings)
     names = {finding.name for finding in findings}
-    assert {"python", "packages", "accelerator", "attention", "rollout vllm", "rollout hf", "/dev/shm", "g++"} <= names
+    assert {
+        "python",
+        "packages",
+        "accelerator",
+        "attention",
+        "processor",
+        "rollout vllm",
+        "rollout hf",
+        "/dev/shm",
+        "g++",
+    } <= names
 
 
 @pytest.mark.processes

@@ -34,7 +34,7 @@ from verl_like.backends.fsdp.learner import FsdpLearner
 from verl_like.backends.fsdp.models import VALUE_HEAD_FILE
 from verl_like.backends.fsdp.offload import HostCopies
 from verl_like.backends.fsdp.optim import local_shard
-from verl_like.config.schema import ActorConfig, Config, FsdpConfig, ModelConfig
+from verl_like.config.schema import ActorConfig, Config, FsdpConfig, ModelConfig, TrainerConfig
 from verl_like.protocol import DataProto, Ragged
 from verl_like.workers import hybrid
 from verl_like.workers.actor import ActorRole
@@ -427,7 +427,11 @@ def test_loading_an_empty_folder_says_so(work: Path, tmp_path: Path, build: Call
 
 
 def actor(work: Path, *, updates: int) -> ActorRole:
-    config = Config(model=ModelConfig(path=str(work / "qwen2")), actor=ActorConfig(use_torch_compile=updates == 0))
+    config = Config(
+        model=ModelConfig(path=str(work / "qwen2")),
+        actor=ActorConfig(use_torch_compile=updates == 0),
+        trainer=TrainerConfig(output_dir=str(work)),
+    )
     setup = WorkerSetup(
         config=config,
         rank=0,
@@ -445,6 +449,7 @@ def test_an_actor_without_updates_to_make_has_weights_alone_and_exports_what_one
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hybrid, "join_process_group", lambda setup: None)  # this process has joined one
+    monkeypatch.setenv("VERL_LIKE_CACHE", str(tmp_path / "cache"))
     learning = actor(work, updates=10)
     learning._learning().update(make_rows(seed=1), PolicyLoss())
     learning.save(str(tmp_path / "checkpoint"))

@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from verl_like.backends.fsdp import micro_batches
 from verl_like.backends.fsdp.micro_batches import MicroBatchPlan, aligned_columns
+from verl_like.context import replaced
+from verl_like.ops.matmul_libraries import MatmulLibraries
 from verl_like.protocol import DataProto, Ragged
-
-
-@pytest.fixture(autouse=True)
-def exact_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(micro_batches, "mkl_is_slow", lambda: False)
-
 
 ROWS = [
     60,
@@ -52,6 +47,19 @@ def test_a_pass_of_the_teachers_longer_prompts_fits_the_budget() -> None:
     assert [len(batch.rows) for batch in passes] == [2, 2, 2]
     assert max(batch.teacher_inputs.num_tokens for batch in passes) <= 120
     assert len(list(planned(DataProto(columns), max_tokens=120).passes())) == 1
+
+
+@pytest.mark.parametrize(("onednn", "sizes"), [([], [180, 171]), (["forward pass 384x384x384"], [184, 176])])
+def test_sizes_are_rounded_up_only_for_onednn(onednn: list[str], sizes: list[int]) -> None:
+    """180 fed tokens, of which 171 predict others."""
+    responses = [[0] * (length - 1) for length in ROWS]
+    columns = {
+        "prompt_ids": Ragged.from_rows([[0, 0]] * len(ROWS), "int32"),
+        "response_ids": Ragged.from_rows(responses, "int32"),
+    }
+    with replaced(MatmulLibraries, MatmulLibraries(onednn)):
+        [batch] = planned(DataProto(columns), max_tokens=1000).passes()
+    assert [batch.inputs.input_ids.numel(), len(batch.inputs.targets)] == sizes
 
 
 def tokens_of_passes(balance_by: str) -> list[list[int]]:

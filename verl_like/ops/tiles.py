@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from verl_like.ops.candidates import OUTSIDE, Candidates
-from verl_like.ops.matmul import linear, prefers_onednn
+from verl_like.ops.matmul import uses_onednn
+from verl_like.ops.matmul_libraries import Product, onednn_linear
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -211,7 +212,8 @@ class Tiles:
         self.spans = tile_spans(vocabulary, count, on_cpu=is_on_cpu(hidden))
         widest = max(stop - start for start, stop in self.spans)
         self.num_kept = num_kept(rows * widest * FLOAT32, budget=budget)
-        self._brings_memory = prefers_onednn(hidden, layer.weight)  # a product allocates it
+        # For all tiles, although their widths differ by one. A product by oneDNN allocates its memory.
+        self._brings_memory = uses_onednn(Product.FORWARD, hidden, layer.weight[:widest])
         size = rows * widest
         self._logits = hidden.new_empty(0 if self._brings_memory else size, dtype=torch.float32)
         self._scratch = hidden.new_empty(size, dtype=torch.float32) if has_scratch else None
@@ -221,7 +223,7 @@ class Tiles:
         layer = self._layer
         weight = layer.weight[start:stop]
         if self._brings_memory:
-            found = linear(self._hidden, weight)
+            found = onednn_linear(self._hidden, weight)
         else:
             memory = torch.empty_like(self._logits) if in_new_memory else self._logits
             found = self._as(memory, stop - start)
@@ -267,8 +269,8 @@ class Tiles:
     def add_to_hidden(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
         """Add a tile's contribution to the hidden states' gradient, from [K, v], to ``total`` [K, H] float32."""
         weight = self._layer.weight[start:stop]
-        if prefers_onednn(gradient, weight):
-            total.add_(linear(gradient, weight.t()))
+        if uses_onednn(Product.INPUT_GRADIENT, gradient, weight.t()):
+            total.add_(onednn_linear(gradient, weight.t()))
         elif weight.dtype == total.dtype:
             total.addmm_(gradient, weight)
         elif not is_on_cpu(weight):
@@ -278,8 +280,8 @@ class Tiles:
 
     def write_weight_gradient(self, total: Tensor, gradient: Tensor, start: int, stop: int) -> None:
         """Write the gradient of the weights of a tile's tokens, from [K, v], into ``total`` [V, H]."""
-        if prefers_onednn(gradient, self._hidden):
-            total[start:stop] = linear(gradient.t(), self._hidden.t())
+        if uses_onednn(Product.WEIGHT_GRADIENT, gradient.t(), self._hidden.t()):
+            total[start:stop] = onednn_linear(gradient.t(), self._hidden.t())
         else:
             torch.mm(gradient.t(), self._hidden, out=total[start:stop])
 

@@ -24,6 +24,7 @@ from verl_like.training.build import stack
 from verl_like.training.ppo import PPOTrainer
 from verl_like.training.rollout_trainer import rollout_loop
 from verl_like.training.tasks import learner_updates, num_steps, prompt_loader, train_prompts
+from verl_like.workers.matmul_record import NAME as MATMUL
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
     shutil.rmtree(folder.path, ignore_errors=True)
     with FolderLock(folder.path):
         folder.claim(planned.config_yaml, job="train")
+        if (planned.run / MATMUL).is_file():
+            shutil.copyfile(planned.run / MATMUL, folder.path / MATMUL)
         with (
             trackers(config, folder.path, total_steps=steps) as tracker,
             stack(config, tokenizer, folder, roles=needs(config).roles, **learner_updates(config, steps)) as parts,

@@ -19,6 +19,7 @@ from verl_like.workers.engine_settings import engine_settings
 from verl_like.workers.environment_source import EnvironmentSource
 from verl_like.workers.episodes import single_turns
 from verl_like.workers.generator import GeneratorRole, build_rollout_engine
+from verl_like.workers.matmul_record import agree_on_libraries
 from verl_like.workers.ref import RefRole
 from verl_like.workers.reward_models.classifier import RewardModelRole, reward_model_engine
 from verl_like.workers.scorer import ScorerRole
@@ -40,6 +41,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     """
     setup = with_local_models(setup)
     store = join_process_group(setup)
+    agree_on_libraries(setup)
     config, backend = setup.config, train_backend("fsdp")
     roles: dict[str, Any] = {}
     rollout: RolloutEngine | None = None

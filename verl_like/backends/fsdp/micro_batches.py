@@ -15,7 +15,7 @@ from verl_like.backends.fsdp.collectives import all_gather
 from verl_like.context import current
 from verl_like.ops.candidates import candidates_of
 from verl_like.ops.device_copies import on_device
-from verl_like.ops.matmul import mkl_is_slow
+from verl_like.ops.matmul_libraries import MatmulLibraries
 from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
 from verl_like.ops.ulysses import SequenceRanks
@@ -192,7 +192,7 @@ class MicroBatchPlan:
             remove_padding=self._remove_padding,
             device=self._device,
             same_prompt=None if same_prompt is None else same_prompt[rows],
-            round_up=self._device.type == "cpu" and mkl_is_slow(),
+            round_up=self._device.type == "cpu" and bool(current(MatmulLibraries).onednn),
             sequence_ranks=self._sequence_ranks,
         )
 

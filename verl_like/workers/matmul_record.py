@@ -1,0 +1,55 @@
+"""The run's choice of libraries for matrix products, ``matmul.json``: equal on all ranks, and in every continuation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch.distributed as dist
+
+from verl_like.config.schema import TrainerConfig
+from verl_like.context import current
+from verl_like.ops.matmul_libraries import MatmulLibraries, has_onednn, kept, machine_libraries, recorded
+from verl_like.workers.setup import WorkerSetup
+
+NAME = "matmul.json"
+
+
+def agree_on_libraries(setup: WorkerSetup) -> None:
+    """Use the run's choice on all ranks of the process group; collective.
+
+    It is the one that the run has recorded, perhaps on another machine; else that of the run which it continues or
+    repeats; else that of rank 0's machine. A run that learns records it.
+
+    Raises:
+        ValueError: a record is damaged, or does not fit this machine.
+    """
+    if setup.device != "cpu":
+        return
+    found: list[frozenset[str]] = [frozenset()]
+    if setup.rank == 0:
+        learns = bool(setup.actor_updates or setup.critic_updates)
+        found[0] = _of_run(setup.config.trainer, learns=learns).onednn
+    dist.broadcast_object_list(found)
+    current(MatmulLibraries).onednn = found[0]
+
+
+def _of_run(trainer: TrainerConfig, *, learns: bool) -> MatmulLibraries:
+    records = _records(trainer)
+    record = next((file for file in records if file.is_file()), None)
+    libraries = machine_libraries() if record is None else recorded(record)
+    if libraries.onednn and not has_onednn():
+        raise ValueError(
+            f"{record} has matrix products computed by oneDNN, which PyTorch lacks here; expected the PyTorch of "
+            "that run. Install it, or remove the file: then PyTorch's other library is used, which rounds differently."
+        )
+    return kept(libraries, records[0]) if learns else libraries
+
+
+def _records(trainer: TrainerConfig) -> list[Path]:
+    """Return where the run records its choice, and where a run that it continues or repeats has."""
+    runs = [Path(trainer.output_dir).expanduser() / trainer.experiment_name]
+    if trainer.resume not in ("auto", "never"):
+        runs.append(Path(trainer.resume).expanduser().resolve().parents[1])
+    if trainer.replay_schedule:
+        runs.append(Path(trainer.replay_schedule).expanduser().parent)
+    return [run.absolute() / NAME for run in runs]
