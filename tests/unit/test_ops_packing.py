@@ -76,6 +76,13 @@ def test_sizes_that_are_rounded_up_change_nothing_for_those_that_are_there() -> 
     assert rounded.segments is not None and rounded.segments.cu_seqlens.tolist() == [0, 78, 159, 160]
 
 
+def test_tokens_that_fill_up_a_size_are_short_segments() -> None:
+    prompts, responses = (Ragged.from_lengths(np.zeros(575, np.int32), np.full(115, 5)) for _ in range(2))
+    rounded = pack_rows(prompts, responses, remove_padding=True, device=CPU, round_up=True)
+    assert rounded.segments is not None and rounded.input_ids.numel() == 1088  # of 1035
+    assert rounded.segments.cu_seqlens[-5:].tolist() == [1035, 1051, 1067, 1083, 1088]
+
+
 def test_an_empty_prompt_is_refused_by_row() -> None:
     prompts = Ragged.from_rows([[1], []], "int32")
     with pytest.raises(ValueError, match="row 1 has an empty prompt"):

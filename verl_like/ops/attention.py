@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from verl_like.ops.attention_kernels import kernel_of_pass
 from verl_like.ops.segments import PaddedGroup, Segments
+from verl_like.ops.short_attention import MAX_TOKENS, short_attention
 from verl_like.ops.ulysses import SequenceRanks, to_heads, to_tokens
 
 PACKED_ATTENTION, HIDDEN_ATTENTION = "verl_like_packed", "verl_like_packed_hidden"
@@ -91,6 +92,10 @@ def _attended(
 ) -> Tensor:
     """Return [K, heads, head_dim] for all tokens."""
     if kernel == "sdpa":
+        is_short = q.device.type == "cpu" and (sliding_window is None or sliding_window >= MAX_TOKENS)
+        folded = segments.folded_trees(q.shape[1], k.shape[1]) if is_short else None
+        if folded is not None and q.dtype == torch.float32:
+            return short_attention(q, k, v, folded, scale=scaling or q.shape[-1] ** -0.5)
         return _sdpa(q, k, v, segments=segments, scale=scaling, sliding_window=sliding_window)
     if segments.key_indices is not None:
         k, v = (states.index_select(0, segments.key_indices) for states in (k, v))

@@ -24,6 +24,8 @@ from verl_like.ops.segments import Segments, ranges, segments
 from verl_like.ops.ulysses import Piece, SequenceRanks, piece_of
 from verl_like.protocol import Ragged
 
+FILLER = 16  # short, so that attention can use its function of short segments
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelInputs:
@@ -176,14 +178,17 @@ def _packed(prompts: Ragged, responses: Ragged, same_prompt: NDArray[np.int64] |
 
 
 def _filled_up(packed: _Packed, num_tokens: int) -> _Packed:
-    """Return ``packed`` with one more segment that fills it up to ``num_tokens``."""
+    """Return ``packed`` with more segments, of at most ``FILLER`` tokens, that fill it up to ``num_tokens``."""
+    missing = num_tokens - len(packed.ids)
+    segments = np.minimum(FILLER, missing - np.arange(0, missing, FILLER))
+    none = np.zeros(len(segments), np.int64)
     return _Packed(
         ids=_filled(packed.ids, num_tokens),
         position_ids=_filled(packed.position_ids, num_tokens),
         predictors=packed.predictors,
-        lengths=np.append(packed.lengths, num_tokens - len(packed.ids)),
-        prefix_starts=np.append(packed.prefix_starts, 0),
-        prefix_lengths=np.append(packed.prefix_lengths, 0),
+        lengths=np.append(packed.lengths, segments),
+        prefix_starts=np.append(packed.prefix_starts, none),
+        prefix_lengths=np.append(packed.prefix_lengths, none),
     )
 
 

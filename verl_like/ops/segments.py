@@ -6,7 +6,7 @@ A segment attends causally to its keys, which are those of its shared prompt, if
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from verl_like.ops.device_copies import on_device
+from verl_like.ops.short_attention import FoldedTrees, Trees, trees
 
 # Below this length a padded row costs less than one more kernel call.
 _SHORT_ROW = 32
@@ -62,6 +63,7 @@ class Segments:
         cu_keys: [S + 1] int32, start of each segment's keys.
         max_keys: largest number of keys of a segment.
         make_groups: function that builds :attr:`groups`.
+        make_trees: function that builds the trees of :meth:`folded_trees`.
     """
 
     cu_seqlens: Tensor
@@ -70,11 +72,26 @@ class Segments:
     cu_keys: Tensor
     max_keys: int
     make_groups: Callable[[], tuple[PaddedGroup, ...]]
+    make_trees: Callable[[], Trees | None]
+    _folded: dict[tuple[int, int], FoldedTrees] = field(default_factory=dict)
 
     @cached_property
     def groups(self) -> tuple[PaddedGroup, ...]:
         """The segments as padded groups, without empty ones; built when a kernel first needs them."""
         return self.make_groups()
+
+    @cached_property
+    def trees(self) -> Trees | None:
+        """The segments as trees; None if one is too long. Built when a kernel first needs them."""
+        return self.make_trees()
+
+    def folded_trees(self, heads: int, kv_heads: int) -> FoldedTrees | None:
+        """Return the trees for that many heads, which usually all layers have; None if one is too long."""
+        if self.trees is None:
+            return None
+        if (heads, kv_heads) not in self._folded:
+            self._folded[heads, kv_heads] = self.trees.folded(heads, kv_heads)
+        return self._folded[heads, kv_heads]
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor, int, int]:
@@ -98,6 +115,7 @@ def segments(
     """
     cu_seqlens = _ends(lengths)
     if prefix_starts is None or prefix_lengths is None or not prefix_lengths.any():
+        none = np.zeros_like(lengths)
         cu_keys = on_device(cu_seqlens.astype(np.int32), device)
         longest = int(lengths.max(initial=0))
         return Segments(
@@ -106,7 +124,8 @@ def segments(
             key_indices=None,
             cu_keys=cu_keys,
             max_keys=longest,
-            make_groups=partial(_groups, lengths, np.zeros_like(lengths), np.zeros_like(lengths), device=device),
+            make_groups=partial(_groups, lengths, none, none, device=device),
+            make_trees=partial(trees, lengths, none, none),
         )
     pieces = np.stack([prefix_lengths, lengths], axis=1)
     indices = ranges(np.stack([prefix_starts, cu_seqlens[:-1]], axis=1).reshape(-1), pieces.reshape(-1))
@@ -118,6 +137,7 @@ def segments(
         cu_keys=on_device(_ends(num_keys).astype(np.int32), device),
         max_keys=int(num_keys.max()),
         make_groups=partial(_groups, lengths, prefix_starts, prefix_lengths, device=device),
+        make_trees=partial(trees, lengths, prefix_starts, prefix_lengths),
     )
 
 
