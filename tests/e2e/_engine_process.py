@@ -114,9 +114,11 @@ def more_steps(engine, max_steps=10_000):
 
 
 def generate_from_reloaded(engine, weights, requests):
-    """Generate after vLLM's own reload of these weights."""
+    """Generate after vLLM's own reload of these weights, which expects that every linear layer is packed."""
     import torch
 
+    for layer in engine._packed._linears:
+        layer.quant_method.process_weights_after_loading(layer)
     handed = ((name, torch.tensor(array)) for name, array in weights.items())
     engine._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": handed})
     engine._drop_caches()
@@ -131,11 +133,37 @@ def sync_without_onednn(engine, version, weights):
         sync(engine, version, weights)
 
 
-def forget_how_layers_are_made_up(engine):
-    from verl_like.backends.vllm import internals
-    from verl_like.backends.vllm.packing import PackedWeights
+def forget_routes(engine, way="unpacked"):
+    """Make the next sync the engine's first one.
 
-    engine._packed = PackedWeights(internals.model_runner(engine._engine).get_model())
+    ``way``: "unpacked", "packed" (small layers too) or "by loaders" (packed, and every sync through vLLM's loaders).
+    """
+    from verl_like.backends.vllm import internals, unpacked
+    from verl_like.backends.vllm.packing import PackedWeights
+    from verl_like.backends.vllm.routes import RouteRecorder
+
+    for replaced in _REPLACED:
+        replaced.stop()
+    _REPLACED.clear()
+    if way != "unpacked":
+        _REPLACED.append(patch.object(unpacked, "MAX_ELEMENTS", 0))
+    if way == "by loaders":
+        _REPLACED.append(patch.object(RouteRecorder, "routes", lambda recorder, tied: None))
+    for replaced in _REPLACED:
+        replaced.start()
+    model = internals.model_runner(engine._engine).get_model()
+    engine._packed = PackedWeights(model, engine._folder.tied_names, num_passes=1)
+
+
+_REPLACED = []
+
+
+def unpacked_layers(engine):
+    """Return the numbers of linear layers and of those that multiply by unpacked weights."""
+    from verl_like.backends.vllm.unpacked import UnpackedProduct
+
+    layers = engine._packed._linears
+    return len(layers), sum(isinstance(layer.cpu_linear, UnpackedProduct) for layer in layers)
 
 
 def usage(engine):

@@ -150,10 +150,11 @@ def test_candidates_are_the_tokens_over_which_log_probs_are_normalised(engines, 
 
 
 @pytest.mark.parametrize("name", ["tied", "untied", pytest.param("tensor parallel", marks=pytest.mark.slow)])
-def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, name):
+@pytest.mark.parametrize("way", ["unpacked", "packed", "by loaders"])
+def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, name, way):
     weights = weights_of(AutoModelForCausalLM.from_pretrained(folders["tied" if name == "tied" else "untied"]), seed=13)
     asked = requests(6, sampling=Sampling(max_tokens=20))
-    engines[name].call("forget_how_layers_are_made_up")
+    engines[name].call("forget_routes", way)
     found = []
     for version, names in enumerate([list(weights), list(weights), sorted(weights), list(weights)[::-1]]):
         engines[name].call("sync", version, {name: weights[name] for name in names})
@@ -163,7 +164,7 @@ def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, na
     assert [{key: replace(done, versions=()) for key, done in of_sync.items()} for of_sync in found] == [
         {key: replace(done, versions=()) for key, done in reloaded.items()}
     ] * 4
-    engines[name].call("forget_how_layers_are_made_up")
+    engines[name].call("forget_routes")
 
 
 @pytest.mark.slow
@@ -187,7 +188,8 @@ def test_an_adapter_counts_next_to_the_weights_of_the_model_s_folder(engines, fo
                 assert (hf_log_probs(model, request, done.response_ids) - expected).abs().max() > 0.01
 
 
-def test_layers_that_are_not_packed_keep_what_they_were_filled_with(untied, folders):
+def test_layers_that_vllm_does_not_pack_keep_what_they_were_filled_with(untied, folders):
+    untied.call("forget_routes", "packed")
     model = synced(untied, folders["untied"], seed=14)  # from here on it is known when a layer is full
     untied.call("sync_without_onednn", 1, weights_of(model, seed=15))
     (asked,) = requests(1, sampling=Sampling(max_tokens=20))
@@ -195,6 +197,15 @@ def test_layers_that_are_not_packed_keep_what_they_were_filled_with(untied, fold
     torch.testing.assert_close(
         torch.tensor(done.log_probs), hf_log_probs(model, asked, done.response_ids), atol=1e-4, rtol=0
     )
+    untied.call("forget_routes")
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="the libraries may round differently")
+def test_small_layers_are_not_packed(untied, folders):
+    untied.call("forget_routes")
+    synced(untied, folders["untied"], seed=14)
+    num_layers, num_unpacked = untied.call("unpacked_layers")
+    assert num_unpacked == num_layers > 0
 
 
 def test_a_response_ends_with_the_end_token_or_at_its_length(tied, folders):
@@ -365,7 +376,7 @@ def test_requests_beyond_the_capacity_of_the_cache_are_put_back_and_counted(unti
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_missing_weight_raises_with_its_name(engines, folders, name, left_out, is_first):
     if is_first:
-        engines[name].call("forget_how_layers_are_made_up")
+        engines[name].call("forget_routes")
     weights = weights_of(AutoModelForCausalLM.from_pretrained(folders[name]), seed=4)
     del weights[left_out]
     with pytest.raises(ValueError, match=f"1 missing: {left_out}"):

@@ -108,7 +108,8 @@ class VllmEngine(SyncedEngine):
             SharedPrompts(runner)  # replaces the runner's forward pass, which keeps it
         built, self._folder = runner.get_model(), folder
         is_plain = self._adapter is None and PackedWeights.fit(built) and not converts(folder)
-        self._packed = PackedWeights(built) if is_plain and device == "cpu" else None
+        is_packed = is_plain and device == "cpu"
+        self._packed = PackedWeights(built, folder.tied_names, num_passes=max_model_len) if is_packed else None
         self._loads_in_place = is_plain and device == "cuda"
         self._unknown_names = internals.unknown_names(
             [name for tied in folder.tied_names.values() for name in tied], built
@@ -164,17 +165,20 @@ class VllmEngine(SyncedEngine):
         if self._adapter is not None:
             self._adapter.load(self._engine, weights)
             return
-        taken = as_in_files(self._folder, (each for each in weights if each[0] not in self._unknown_names))
+        known = (each for each in weights if each[0] not in self._unknown_names)
         if self._packed is not None:
-            self._packed.load(taken, num_weights=len(self._weight_shapes) - len(self._unknown_names))
+            self._packed.load(known, num_weights=len(self._weight_shapes) - len(self._unknown_names))
         elif self._loads_in_place:
-            internals.load_in_place(self._engine, taken)
+            internals.load_in_place(self._engine, known)
         else:
+            taken = as_in_files(self._folder, known)
             if self._device == "cpu":
                 internals.forget_expert_kernels(internals.model_runner(self._engine).get_model())
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": taken})
 
     def _drop_caches(self) -> None:
+        if not (self._engine.vllm_config.cache_config.enable_prefix_caching or self.has_unfinished()):
+            return  # vLLM would walk through all blocks
         # Requests that a sync keeps return to the queue in their order, with the tokens that they have.
         is_dropped = self._engine.reset_prefix_cache(reset_running_requests=self.has_unfinished())
         assert is_dropped, "the prefix cache could not be dropped although no request is running"
