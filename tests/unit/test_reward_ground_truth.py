@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from recipes.arithmetic.model import character_tokenizer
 from tests.unit._reward import sample, task
-from verl_like.config.schema import Config, RewardConfig
+from verl_like.config.schema import Config, DataConfig, RewardConfig
 from verl_like.context import replaced
-from verl_like.data.prompts import Prompt
+from verl_like.data.files import read_rows
+from verl_like.data.prompts import PromptDataset
 from verl_like.reward.functions import Scoring
 from verl_like.reward.ground_truth import ground_truth_reader
 from verl_like.reward.ground_truth_check import MAX_PIECE_BYTES, distinct, pieces
@@ -367,19 +368,6 @@ def test_a_function_without_its_own_module_has_no_reader(function: Any) -> None:
     assert ground_truth_reader(type(bound)(function, bound.form, {}, None)) is None
 
 
-def prompt(uid: str, truth: Any) -> Prompt:
-    return Prompt(
-        prompt_ids=np.zeros(1, np.int32),
-        uid=uid,
-        text="6*7=",
-        data_source="choice",
-        ground_truth=truth,
-        extra_info={},
-        messages="6*7=",
-        columns={},
-    )
-
-
 def test_a_run_reads_the_ground_truths_of_its_prompts_and_says_how_far_it_is() -> None:
     printed: list[str] = []
 
@@ -390,7 +378,11 @@ def test_a_run_reads_the_ground_truths_of_its_prompts_and_says_how_far_it_is() -
         def so_far(self, what: str) -> None:
             printed.append(f"... {what}")
 
-    prompts = [prompt(f"train.parquet:{i}", letter) for i, letter in enumerate("ABCA")] + [prompt("val.parquet:0", "7")]
+    rows = {"train.parquet": "ABCA", "val.parquet": "7"}
+    found = read_rows(
+        list(rows), lambda file: [{"prompt": "6*7=", "answer": a, "data_source": "choice"} for a in rows[file]]
+    )
+    prompts = PromptDataset(found, DataConfig(apply_chat_template=False), character_tokenizer())
     with (
         replaced(Startup, Told()),
         pytest.raises(

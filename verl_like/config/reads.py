@@ -69,6 +69,7 @@ _ENGINE = tuple(
 _GENERATES = (
     "data.val_batch_size",
     "data.data_source",
+    "data.prompt_cache",
     *_ENGINE,
     "environment",
     "reward",

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import Row, shown
 from verl_like.data.prompt_ids import kept_rows, refuse_halves, refuse_media, token_ids, tokenised_prompts
+from verl_like.data.templates import Renderer
 from verl_like.protocol import DataProto, Ragged
 
 COMPLETION, TEXT = "completion", "text"
@@ -91,7 +92,7 @@ def answers_of(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedToken
         ValueError: for invalid rows, or a tokenizer without an end token.
     """
     end_token(tokenizer)
-    _, prompt_ids = tokenised_prompts(rows, data, tokenizer)
+    _, prompt_ids = tokenised_prompts(rows, data, tokenizer, Renderer(data, tokenizer))
     texts = [_answer_text(row, data) for row in rows]
     response_ids = [[*ids, tokenizer.eos_token_id] for ids in token_ids(texts, tokenizer, add_special_tokens=False)]
     return fitting(rows, prompt_ids, response_ids, data, what="an answer of {} tokens, end token included")
@@ -145,10 +146,11 @@ def fitting(
     Args:
         what: describes a response in an error, with ``{}`` for its number of tokens.
     """
-    empty = next((row for row, ids in zip(rows, prompt_ids, strict=True) if not ids), None)
+    empty = next((i for i, ids in enumerate(prompt_ids) if not ids), None)
     if empty is not None:
-        raise ValueError(f"{empty.location} has no token before what is learnt; expected one. Remove the row.")
-    kept = [i for i in kept_rows(rows, prompt_ids, data) if _fits(rows[i], what, len(response_ids[i]), data)]
+        raise ValueError(f"{rows[empty].location} has no token before what is learnt; expected one. Remove the row.")
+    within = kept_rows(rows, [len(ids) for ids in prompt_ids], data).tolist()
+    kept = [i for i in within if _fits(rows, i, what, len(response_ids[i]), data)]
     return Answers([ids[-data.max_prompt_length :] for ids in prompt_ids], response_ids, kept, masks)
 
 
@@ -189,12 +191,12 @@ def _answer_text(row: Row, data: DataConfig) -> str:
     return answer
 
 
-def _fits(row: Row, what: str, num_tokens: int, data: DataConfig) -> bool:
+def _fits(rows: Sequence[Row], index: int, what: str, num_tokens: int, data: DataConfig) -> bool:
     if num_tokens <= data.max_response_length:
         return True
     if data.overlong_prompts != "drop":
         raise ValueError(
-            f"{row.location} has {what.format(num_tokens)}, but data.max_response_length is "
+            f"{rows[index].location} has {what.format(num_tokens)}, but data.max_response_length is "
             f"{data.max_response_length}. Raise it, or set data.overlong_prompts=drop."
         )
     return False

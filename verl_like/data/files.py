@@ -1,20 +1,31 @@
-"""Read rows of parquet and jsonl files, and of other readers, as dicts."""
+"""Read rows of parquet and jsonl files, and of other readers."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.hub_datasets import PREFIX, hub_rows
+from verl_like.data.records import (
+    DECODED_AT_ONCE,
+    DIGEST_BYTES,
+    JsonLines,
+    ParquetRows,
+    PickledRows,
+    Positions,
+    Records,
+    Values,
+    json_lines,
+    parquet_batches,
+    plain_rows,
+)
 
 SUFFIXES = (".parquet", ".jsonl")
 Reader = Callable[[str], Iterable[dict[str, Any]]]  # an entry of the list of files -> its rows
@@ -60,8 +71,105 @@ def shown(value: Any) -> str:
     return "null" if value is None else repr(str(value)[:80])
 
 
-def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
-    """Return all rows of these files, in their order.
+class EncodedRows(Sequence[Row]):
+    """Rows of several sources, kept encoded; a row is decoded each time it is read.
+
+    Args:
+        sources: the rows of each entry of the list of files: its name, the prefix of its uids, and its records.
+        chosen: positions among the rows of all sources; by default all of them.
+    """
+
+    def __init__(self, sources: Sequence[Source], chosen: Positions | None = None) -> None:
+        self._sources = sources
+        self._starts = np.cumsum([0, *(len(source.records) for source in sources)])
+        self._chosen = np.arange(self._starts[-1]) if chosen is None else chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> EncodedRows: ...
+
+    def __getitem__(self, index: int | slice) -> Row | EncodedRows:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        return self.read(np.array([range(len(self))[index]]))[0]
+
+    def __iter__(self) -> Iterator[Row]:
+        for first in range(0, len(self), DECODED_AT_ONCE):
+            yield from self.read(np.arange(first, min(first + DECODED_AT_ONCE, len(self))))
+
+    def read(self, indices: Positions) -> list[Row]:
+        """Return the rows with these indices, from 0."""
+        positions = self._chosen[indices]
+        numbers = self._numbers(positions)
+        found: dict[int, Row] = {}
+        for number in np.unique(numbers).tolist():
+            source, where = self._sources[number], np.flatnonzero(numbers == number)
+            in_source = positions[where] - self._starts[number]
+            for i, index, values in zip(
+                where.tolist(), in_source.tolist(), source.records.read(in_source), strict=True
+            ):
+                uid = f"{source.prefix}:{index}"
+                found[i] = Row(file=source.file, index=index, file_number=number, uid=uid, values=values)
+        return [found[i] for i in range(len(positions))]
+
+    def take(self, indices: Sequence[int] | Positions) -> EncodedRows:
+        """Return the rows with these indices, in this order."""
+        return EncodedRows(self._sources, self._chosen[np.asarray(indices, np.int64)])
+
+    def check(self) -> None:
+        """Decode all rows of the sources, chosen or not.
+
+        Raises:
+            ValueError: for a row that cannot be decoded; the message names it.
+        """
+        for source in self._sources:
+            source.records.check()
+
+    @property
+    def file_numbers(self) -> Positions:
+        """Position of each row's file in the list of files, [B]."""
+        return self._numbers(self._chosen)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the rows and their uids; it does not depend on the folder of the files."""
+        found = blake2b(self._chosen.tobytes(), digest_size=DIGEST_BYTES)
+        for source in self._sources:
+            found.update(repr((source.prefix, len(source.records), source.records.digest)).encode())
+        return found.hexdigest()
+
+    def _numbers(self, positions: Positions) -> Positions:
+        found: Positions = np.searchsorted(self._starts, positions, side="right") - 1
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An entry of the list of files."""
+
+    file: str
+    prefix: str  # of its rows' uids
+    records: Records
+
+
+def read_rows(files: Sequence[str], reader: Reader | None = None) -> EncodedRows:
+    """Return all rows of these files, in their order, after decoding each once.
+
+    Raises:
+        ValueError: as :func:`open_rows`, or for a row that cannot be decoded.
+    """
+    rows = open_rows(files, reader)
+    rows.check()
+    return rows
+
+
+def open_rows(files: Sequence[str], reader: Reader | None = None) -> EncodedRows:
+    """Return all rows of these files, in their order; those of files are not decoded yet.
 
     Args:
         reader: reads the rows of one entry; by default that for files and Hugging Face datasets.
@@ -75,14 +183,14 @@ def read_rows(files: Sequence[str], reader: Reader | None = None) -> list[Row]:
             "parquet or jsonl files."
         )
     names = [Path(file).name for file in files]
-    rows: list[Row] = []
+    sources = []
     for position, (file, name) in enumerate(zip(files, names, strict=True)):
         # A uid must not change when the data folder moves, so it contains only the file name, and the file's position
         # if names collide.
         prefix = name if names.count(name) == 1 else f"{position}/{name}"
-        for index, values in enumerate((reader or _records)(file)):
-            rows.append(Row(file=file, index=index, file_number=position, uid=f"{prefix}:{index}", values=values))
-    if not rows:
+        sources.append(Source(file, prefix, _opened(file) if reader is None else PickledRows(reader(file))))
+    rows = EncodedRows(sources)
+    if not len(rows):
         raise ValueError(
             f"the dataset is empty: {list(files)} hold no rows; expected at least one. "
             f"Prepare the data again, or name other files."
@@ -99,7 +207,7 @@ def each_row(file: str, *, batch_size: int = 8192) -> Iterator[Row]:
     Raises:
         ValueError: as :func:`read_rows`, at the first row; but not for a file without rows.
     """
-    for index, values in enumerate(_records(file, batch_size)):
+    for index, values in enumerate(_streamed(file, batch_size)):
         yield Row(file=file, index=index, file_number=0, uid=f"{Path(file).name}:{index}", values=values)
 
 
@@ -134,9 +242,27 @@ def ground_truth(row: Row, data: DataConfig, *, is_needed: bool = True) -> Any:
     return row.values[data.answer_key]
 
 
-def _records(file: str, batch_size: int = 8192) -> Iterator[dict[str, Any]]:
+def _opened(file: str) -> Records:
     if file.startswith(PREFIX):
-        return hub_rows(file)
+        return PickledRows(hub_rows(file))
+    path = _path(file)
+    return ParquetRows(path) if path.suffix == ".parquet" else JsonLines(path)
+
+
+def _streamed(file: str, batch_size: int) -> Iterator[Values]:
+    if file.startswith(PREFIX):
+        yield from hub_rows(file)
+        return
+    path, num_read = _path(file), 0
+    if path.suffix == ".jsonl":
+        yield from json_lines(path)
+        return
+    for batch in parquet_batches(path, batch_size):
+        yield from plain_rows(batch, num_read, path)
+        num_read += batch.num_rows
+
+
+def _path(file: str) -> Path:
     path = Path(file).expanduser()
     if path.suffix not in SUFFIXES:
         ending = repr(path.suffix) if path.suffix else "no suffix"
@@ -146,81 +272,4 @@ def _records(file: str, batch_size: int = 8192) -> Iterator[dict[str, Any]]:
             f"data file {path} does not exist (looked from {Path.cwd()}). "
             f"Check data.train_files and data.val_files, or prepare the data first."
         )
-    return _parquet(path, batch_size) if path.suffix == ".parquet" else _jsonl(path)
-
-
-def _parquet(path: Path, batch_size: int) -> Iterator[dict[str, Any]]:
-    num_read = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size):
-                yield from _plain_rows(batch, num_read, path)
-                num_read += batch.num_rows
-    except (pa.ArrowException, OSError) as error:  # OSError: a damaged page, in pyarrow 26.0
-        where = f" from row {num_read} on" if num_read else ""
-        raise ValueError(f"data file {path} cannot be read as parquet{where}: {error}. Write it again.") from error
-
-
-def _plain_rows(batch: pa.RecordBatch, first: int, path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a batch as dicts; ``first`` is the position of its first row in the file."""
-    try:
-        rows: list[dict[str, Any]] = batch.to_pylist()
-    except (ValueError, OverflowError) as error:
-        row, column = next(
-            (row, column)
-            for row in range(batch.num_rows)
-            for column in range(batch.num_columns)
-            if not _has_a_python_value(batch.column(column)[row])
-        )
-        field = batch.schema.field(column)
-        remedy = (
-            "Write the column in microseconds, or as text."
-            if pa.types.is_temporal(field.type)
-            else "Write the column again, or leave it out."
-        )
-        reason = str(error).partition(". Install pandas")[0]
-        raise ValueError(
-            f"row {first + row} of {path} has a value in the column {field.name!r} (of type {field.type}) that "
-            f"cannot be read: {reason}. {remedy}"
-        ) from error
-    return rows
-
-
-def _has_a_python_value(value: pa.Scalar) -> bool:
-    try:
-        value.as_py()
-    except (ValueError, OverflowError):
-        return False
-    return True
-
-
-def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as lines:  # bytes, so that a line that is not text is reported by its number
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                yield _json_object(line, f"line {number} of {path}")
-
-
-def _json_object(line: bytes, location: str) -> dict[str, Any]:
-    try:
-        values = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{location} is not UTF-8 text: its byte {error.start} is 0x{line[error.start]:02x} ({error.reason}). "
-            "Convert the file, e.g. with `iconv -f LATIN1 -t UTF-8`."
-        ) from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{location} is not JSON: {error}. Each line must hold one object.") from error
-    except RecursionError as error:
-        raise ValueError(
-            f"{location} has lists or objects that are nested too deep for Python's JSON reader. Write the deepest "
-            "of them as strings."
-        ) from error
-    except ValueError as error:  # in valid JSON, the only ValueError left is for an integer of too many digits
-        limit = sys.get_int_max_str_digits()
-        raise ValueError(
-            f"{location} has an integer of more than {limit} digits, which cannot be read. Write it as a string."
-        ) from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{location} holds a {type(values).__name__}; expected one JSON object per line.")
-    return values
+    return path

@@ -41,7 +41,7 @@ class PromptLoader:
     def next_batch(self) -> list[Prompt]:
         """Return the next batch of prompts."""
         rows = self._sampler.next_batch()
-        prompts = _with_distinct_uids([self.prompts[row] for row in rows])
+        prompts = _with_distinct_uids(self.prompts.at(rows))
         if self._sampler.learns:
             self._row.update(zip((prompt.uid for prompt in prompts), rows, strict=True))
         self.num_drawn += len(prompts)

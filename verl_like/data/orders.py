@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from verl_like.config.schema import DataConfig
 
-Order = Callable[[int], Sequence[int]]  # epoch -> row indices
 Rows = NDArray[np.int64]
+Order = Callable[[int], Sequence[int] | Rows]  # epoch -> row indices
 
 
-def epoch_order(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -> Order:
+def epoch_order(file_numbers: Sequence[int] | Rows, data: DataConfig, *, seed: int) -> Order:
     """Return the order that the configuration specifies.
 
     Args:
@@ -50,10 +50,10 @@ class EveryRow:
     num_rows: int
     seed: int | None
 
-    def __call__(self, epoch: int) -> list[int]:
+    def __call__(self, epoch: int) -> Rows:
         if self.seed is None:
-            return list(range(self.num_rows))
-        return [int(i) for i in np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)]
+            return np.arange(self.num_rows)
+        return np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ optional.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, refuse_none
 from verl_like.data.chats import RENDERED_COLUMNS, filled
-from verl_like.data.files import Row
+from verl_like.data.files import EncodedRows, Row
 from verl_like.data.prompt_ids import token_ids
 from verl_like.data.responses import GivenResponse, ResponseRenderer, common_length, responses_of
 from verl_like.protocol import Array, Column, DataProto, Ragged
@@ -37,7 +36,7 @@ class Pair(NamedTuple):
     margin: float
 
 
-def pair_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[DataProto, list[int]]:
+def pair_rows(rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[DataProto, list[int]]:
     """Return two rows for each pair, the chosen response first.
 
     A pair is dropped with ``data.overlong_prompts=drop`` if its prompt or one of its responses is too long.
@@ -51,11 +50,11 @@ def pair_rows(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokeni
     """
     read = _read(rows, data, tokenizer)
     table = read.answers.table(read.kept_rows)
-    return DataProto({**table.columns, **read.columns}), [rows[i].file_number for i in read.kept]
+    return DataProto({**table.columns, **read.columns}), rows.take(read.kept).file_numbers.tolist()
 
 
 def scored_pair_rows(
-    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, pad_id: int | None = None
+    rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, pad_id: int | None = None
 ) -> tuple[DataProto, list[int]]:
     """Return two rows for each pair as :func:`pair_rows`, for a model that scores whole texts.
 
@@ -89,7 +88,7 @@ def scored_pair_rows(
         "response_mask": Ragged(is_scored, response_ids.offsets),
         **read.columns,
     }
-    return DataProto(columns), [rows[i].file_number for i in read.kept]
+    return DataProto(columns), rows.take(read.kept).file_numbers.tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +114,12 @@ class _Read:
         }
 
 
-def _read(rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> _Read:
-    pairs = [pair_of(row, data) for row in rows]
+def _read(rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> _Read:
+    decoded = list(rows)
+    pairs = [pair_of(row, data) for row in decoded]
     responses = [
         GivenResponse(row, column, pair.prompt, response)
-        for row, pair in zip(rows, pairs, strict=True)
+        for row, pair in zip(decoded, pairs, strict=True)
         for column, response in ((CHOSEN, pair.chosen), (REJECTED, pair.rejected))
     ]
     answers = responses_of(responses, data, tokenizer, per_prompt=2)

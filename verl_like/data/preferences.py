@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig, DpoConfig
 from verl_like.data.answers import COMPLETION
-from verl_like.data.files import Row
+from verl_like.data.files import EncodedRows, Row
 from verl_like.data.pairs import CHOSEN, PAIR_COLUMNS, REJECTED, pair_rows
 from verl_like.data.unpaired import LABEL, UNPAIRED_COLUMNS, unpaired_rows
 from verl_like.protocol import PAIR, DataProto
@@ -19,7 +17,7 @@ _PAIR, _SINGLE = f"{CHOSEN!r} and {REJECTED!r}", f"{COMPLETION!r} and {LABEL!r}"
 
 
 def preference_rows(
-    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, dpo: DpoConfig
+    rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, dpo: DpoConfig
 ) -> tuple[DataProto, list[int]]:
     """Return the rows of :func:`pair_rows` or of :func:`unpaired_rows`, whichever form these have.
 

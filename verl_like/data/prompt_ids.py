@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import Row, located
 from verl_like.data.templates import Renderer
+from verl_like.protocol import Array
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +23,10 @@ _ENCODED = {"bytes", "path"}  # keys that Hugging Face datasets write for an ima
 
 
 def tokenised_prompts(
-    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase
+    rows: Iterable[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase, renderer: Renderer
 ) -> tuple[list[str], list[list[int]]]:
     """Return text and token ids of each row's prompt, before any truncation."""
-    renderer = Renderer(data, tokenizer)
-    texts = []
+    texts, locations = [], []
     for row in rows:
         refuse_media(row)
         prompt = row.value(data.prompt_key, "data.prompt_key")
@@ -38,11 +39,12 @@ def tokenised_prompts(
             text = renderer.text(prompt)
         refuse_halves(text, f"{row.location} has a prompt")
         texts.append(text)
+        locations.append(row.location)
     ids = token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
-    empty = next((row for row, row_ids in zip(rows, ids, strict=True) if not row_ids), None)
+    empty = next((location for location, row_ids in zip(locations, ids, strict=True) if not row_ids), None)
     if empty is not None:
         raise ValueError(
-            f"{empty.location} has an empty prompt; generation needs at least one token. Remove the row, or fill "
+            f"{empty} has an empty prompt; generation needs at least one token. Remove the row, or fill "
             f"{data.prompt_key!r}."
         )
     return texts, ids
@@ -118,22 +120,24 @@ def policy_limit(data: DataConfig) -> LengthLimit:
 
 
 def kept_rows(
-    rows: Sequence[Row], ids: Sequence[list[int]], data: DataConfig, limit: LengthLimit | None = None
-) -> list[int]:
+    rows: Sequence[Row], lengths: Sequence[int] | Array, data: DataConfig, limit: LengthLimit | None = None
+) -> Array:
     """Return indices of the rows to keep, by ``data.overlong_prompts``.
 
     Args:
+        lengths: number of tokens of each row's prompt.
         limit: by default that of the policy's prompts.
     """
     limit = limit or policy_limit(data)
-    overlong = [i for i, row_ids in enumerate(ids) if len(row_ids) > limit.tokens]
-    if not overlong:
-        return list(range(len(rows)))
-    longest = max(len(ids[i]) for i in overlong)
+    is_overlong = np.asarray(lengths) > limit.tokens
+    overlong = np.flatnonzero(is_overlong)
+    if not len(overlong):
+        return np.arange(len(rows))
+    longest = int(np.max(lengths))
     if data.overlong_prompts == "error":
-        first = overlong[0]
+        first = int(overlong[0])
         raise ValueError(
-            f"{rows[first].location} has a {limit.what} of {len(ids[first])} tokens, but {limit.name} is "
+            f"{rows[first].location} has a {limit.what} of {lengths[first]} tokens, but {limit.name} is "
             f"{limit.tokens}; {len(overlong)} of {len(rows)} rows are too long, the longest has {longest}. "
             f"Set {limit.raised_to(longest)}, or data.overlong_prompts=drop or truncate."
         )
@@ -145,7 +149,7 @@ def kept_rows(
             limit.what,
             limit.tokens,
         )
-        return list(range(len(rows)))
+        return np.arange(len(rows))
     if len(overlong) == len(rows):
         raise ValueError(
             f"data.overlong_prompts=drop leaves no rows: all {len(rows)} {limit.what}s are longer than "
@@ -159,5 +163,4 @@ def kept_rows(
         limit.what,
         limit.tokens,
     )
-    dropped = set(overlong)
-    return [i for i in range(len(rows)) if i not in dropped]
+    return np.flatnonzero(~is_overlong)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.files import Row, ground_truth
-from verl_like.data.prompt_ids import kept_rows, tokenised_prompts
+from verl_like.data.files import EncodedRows, Row, ground_truth
+from verl_like.data.prompt_cache import PromptSummary, prompt_cache
+from verl_like.data.prompt_ids import kept_rows
+from verl_like.data.records import DECODED_AT_ONCE
 from verl_like.data.teacher_prompts import teacher_prompts
+from verl_like.data.tokenised_prompts import TokenisedPrompts, prompt_batches
 from verl_like.protocol import DataProto, Ragged
 
 log = logging.getLogger(__name__)
@@ -42,11 +45,11 @@ class Prompt:
 
 
 class PromptDataset(Sequence[Prompt]):
-    """Rows, rendered and tokenised once, at the start.
+    """Rows, rendered and tokenised once, at the start. A prompt is made from its row each time it is read.
 
     Args:
         rows: rows; those whose prompt is short enough are kept, in order.
-        data: columns, templates and the treatment of long prompts.
+        data: columns, templates, the treatment of long prompts, and the folder of tokenised prompts.
         needs_ground_truth: whether every row must have one.
         has_privileged_teacher: whether prompts also have ``teacher_prompt_ids``.
 
@@ -56,42 +59,40 @@ class PromptDataset(Sequence[Prompt]):
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: EncodedRows,
         data: DataConfig,
         tokenizer: PreTrainedTokenizerBase,
         *,
         needs_ground_truth: bool = True,
         has_privileged_teacher: bool = False,
     ) -> None:
-        texts, ids = tokenised_prompts(rows, data, tokenizer)
-        kept = kept_rows(rows, ids, data)
-        of_teacher: dict[int, TokenIds] = {}
+        self._data, self._needs_ground_truth = data, needs_ground_truth
+        cache = prompt_cache(rows, data, tokenizer, needs_ground_truth=needs_ground_truth)
         if has_privileged_teacher:
-            of_teacher = teacher_prompts(rows, ids, kept, data, tokenizer)
-            kept = list(of_teacher)
-        _warn_of_tools([rows[i] for i in kept])
-        self.file_numbers = [rows[i].file_number for i in kept]  # for each prompt, the position of its file
-        self._prompts = [
-            Prompt(
-                prompt_ids=np.asarray(ids[i][-data.max_prompt_length :], dtype=np.int32),
-                uid=rows[i].uid,
-                text=texts[i],
-                data_source=_data_source(rows[i], data),
-                ground_truth=ground_truth(rows[i], data, is_needed=needs_ground_truth),
-                extra_info=_extra_info(rows[i]),
-                messages=rows[i].values[data.prompt_key],
-                columns={
-                    name: value
-                    for name, value in rows[i].values.items()
-                    if name not in (data.prompt_key, *_KNOWN_COLUMNS)
-                },
-                teacher_prompt_ids=of_teacher.get(i),
-            )
-            for i in kept
-        ]
+            cache = None  # its entries have neither the teacher's prompts nor the checks of their contexts
+        found = cache.read() if cache is not None else None
+        if found is None:
+            rows.check()
+            batches = partial(prompt_batches, rows, data, tokenizer)
+            self._tokenised = cache.stored(batches) if cache is not None else TokenisedPrompts(batches())
+        else:
+            self._tokenised, self._summary = found
+        self._kept = kept_rows(rows, self._tokenised.lengths, data)
+        self._of_teacher: dict[int, TokenIds] = {}  # by the index of the row
+        if has_privileged_teacher:
+            ids = [self._tokenised.ids(i) for i in range(len(rows))]
+            self._of_teacher = teacher_prompts(rows, ids, self._kept.tolist(), data, tokenizer)
+            self._kept = np.array(list(self._of_teacher), np.int64)
+        self._rows = rows.take(self._kept)
+        if found is None:
+            self._summary = self._checked()
+            if cache is not None:
+                cache.publish(self._summary)
+        self.file_numbers = self._rows.file_numbers  # for each prompt, the position of its file
+        self._warn_of_tools()
 
     def __len__(self) -> int:
-        return len(self._prompts)
+        return len(self._rows)
 
     @overload
     def __getitem__(self, index: int) -> Prompt: ...
@@ -100,20 +101,76 @@ class PromptDataset(Sequence[Prompt]):
     def __getitem__(self, index: slice) -> list[Prompt]: ...
 
     def __getitem__(self, index: int | slice) -> Prompt | list[Prompt]:
-        return self._prompts[index]
+        found = range(len(self))[index]
+        return self.at([found])[0] if isinstance(found, int) else self.at(found)
 
-    @functools.cached_property
+    def __iter__(self) -> Iterator[Prompt]:
+        for first in range(0, len(self), DECODED_AT_ONCE):
+            yield from self[first : first + DECODED_AT_ONCE]
+
+    def at(self, indices: Sequence[int]) -> list[Prompt]:
+        """Return the prompts with these indices, from 0; faster than one by one."""
+        rows = self._rows.read(np.asarray(indices, np.int64))
+        return [self._prompt(row, i) for row, i in zip(rows, self._kept[indices].tolist(), strict=True)]
+
+    @property
     def digest(self) -> str:
         """Digest of the prompts and their order: equal if the rows are, however templates render them."""
-        digest = hashlib.sha256()
-        for prompt in self._prompts:
-            digest.update(repr((prompt.uid, prompt.messages)).encode())
-        return digest.hexdigest()[:16]
+        return self._summary.digest
 
     @property
     def data_sources(self) -> list[str]:
         """The distinct values of ``data_source``, in order of appearance."""
-        return list(dict.fromkeys(prompt.data_source for prompt in self._prompts))
+        return list(self._summary.sources)
+
+    def first_of_each_source(self) -> list[Prompt]:
+        """Return the first prompt of each data source, in order of appearance."""
+        return self.at(list(self._summary.sources.values()))
+
+    def ground_truths(self) -> Iterator[tuple[str, str, Any]]:
+        """Yield uid, data source and ground truth of each prompt; faster than reading whole prompts."""
+        for row in self._rows:
+            yield row.uid, _data_source(row, self._data), self._ground_truth(row)
+
+    def _ground_truth(self, row: Row) -> Any:
+        return ground_truth(row, self._data, is_needed=self._needs_ground_truth)
+
+    def _prompt(self, row: Row, number: int) -> Prompt:
+        """Return the prompt of a row; ``number`` is its index among the rows before any was dropped."""
+        return Prompt(
+            prompt_ids=self._tokenised.ids(number)[-self._data.max_prompt_length :].copy(),
+            uid=row.uid,
+            text=self._tokenised.text(number),
+            data_source=_data_source(row, self._data),
+            ground_truth=self._ground_truth(row),
+            extra_info=_extra_info(row),
+            messages=row.values[self._data.prompt_key],
+            columns={
+                name: value
+                for name, value in row.values.items()
+                if name not in (self._data.prompt_key, *_KNOWN_COLUMNS)
+            },
+            teacher_prompt_ids=self._of_teacher.get(number),
+        )
+
+    def _checked(self) -> PromptSummary:
+        """Read everything else of the rows that a prompt has."""
+        digest, sources, num_with_tools = hashlib.sha256(), dict[str, int](), 0
+        for i, row in enumerate(self._rows):
+            sources.setdefault(_data_source(row, self._data), i)
+            self._ground_truth(row)
+            num_with_tools += bool(_extra_info(row).get("need_tools_kwargs"))
+            digest.update(repr((row.uid, row.values[self._data.prompt_key])).encode())
+        return PromptSummary(digest.hexdigest()[:16], sources, num_with_tools)
+
+    def _warn_of_tools(self) -> None:
+        if self._summary.num_with_tools:
+            log.warning(
+                "%d of %d rows require tools (extra_info.need_tools_kwargs), which only environment.tools or "
+                "environment.path give to the policy",
+                self._summary.num_with_tools,
+                len(self),
+            )
 
 
 def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
@@ -146,17 +203,6 @@ def reward_inputs(prompt: Prompt) -> dict[str, Any]:
         "messages": prompt.messages,
         "columns": prompt.columns,
     }
-
-
-def _warn_of_tools(rows: Sequence[Row]) -> None:
-    num_asking = sum(bool(_extra_info(row).get("need_tools_kwargs")) for row in rows)
-    if num_asking:
-        log.warning(
-            "%d of %d rows require tools (extra_info.need_tools_kwargs), which only environment.tools or "
-            "environment.path give to the policy",
-            num_asking,
-            len(rows),
-        )
 
 
 def _data_source(row: Row, data: DataConfig) -> str:

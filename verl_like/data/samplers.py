@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from verl_like.config.schema import CURRICULUM, DataConfig
 from verl_like.data.curriculum import Curriculum
 from verl_like.data.custom_sampler import CustomSampler, custom_order, user_sampler
-from verl_like.data.orders import Order, epoch_order
+from verl_like.data.orders import Order, Rows, epoch_order
 from verl_like.data.prompts import PromptDataset
 
 
@@ -54,7 +54,7 @@ def sampler(prompts: PromptDataset, data: DataConfig, *, seed: int) -> Sampler:
     return EpochSampler(order, num_rows=len(prompts), batch_size=data.train_batch_size)
 
 
-def epoch_sampler(file_numbers: Sequence[int], data: DataConfig, *, seed: int) -> EpochSampler:
+def epoch_sampler(file_numbers: Sequence[int] | Rows, data: DataConfig, *, seed: int) -> EpochSampler:
     """Return epochs of every row, or of the files' shares.
 
     Args:
@@ -88,7 +88,7 @@ class EpochSampler:
         self._order, self._batch_size = order, batch_size
         self.batches_per_epoch = num_rows // batch_size
         self._given = 0
-        self._epoch: tuple[int, Sequence[int]] = (-1, ())
+        self._epoch: tuple[int, Sequence[int] | Rows] = (-1, ())
 
     def next_batch(self) -> list[int]:
         epoch, position = divmod(self._given, self.batches_per_epoch)
@@ -96,7 +96,7 @@ class EpochSampler:
             self._epoch = (epoch, self._order(epoch))
         start = position * self._batch_size
         self._given += 1
-        return list(self._epoch[1][start : start + self._batch_size])
+        return [int(row) for row in self._epoch[1][start : start + self._batch_size]]
 
     def feedback(self, scores: Mapping[int, float]) -> None:
         """Do nothing: the order of rows does not depend on scores."""

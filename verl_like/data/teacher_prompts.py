@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.files import Row, located, shown
+from verl_like.data.files import EncodedRows, Row, located, shown
 from verl_like.data.prompt_ids import LengthLimit, kept_rows, refuse_halves, token_ids
 from verl_like.data.templates import Renderer, UserTemplate, user_template
 
 
 def teacher_prompts(
-    rows: Sequence[Row],
-    prompt_ids: Sequence[list[int]],
+    rows: EncodedRows,
+    prompt_ids: Sequence[NDArray[np.int32]],
     kept: Sequence[int],
     data: DataConfig,
     tokenizer: PreTrainedTokenizerBase,
@@ -34,7 +34,8 @@ def teacher_prompts(
     Raises:
         ValueError: no row has a context, or one of them is not text, or a prompt is too long.
     """
-    contexts = {i: context for i in kept if (context := _context(rows[i], data))}
+    of_rows = zip(kept, rows.take(kept), strict=True)
+    contexts = {i: context for i, row in of_rows if (context := _context(row, data))}
     if not contexts:
         raise ValueError(
             f"none of the {len(kept)} rows has a text in {data.privileged_context_key!r}, so the teacher would see "
@@ -46,16 +47,17 @@ def teacher_prompts(
     texts = []
     for i, context in contexts.items():
         wrap = partial(_wrapped, template=template, context=context)
-        with located(rows[i]):
-            texts.append(renderer.text(rows[i].values[data.prompt_key], wrap=wrap))
-        refuse_halves(texts[-1], f"{rows[i].location} has a teacher's prompt")
+        row = rows[i]
+        with located(row):
+            texts.append(renderer.text(row.values[data.prompt_key], wrap=wrap))
+        refuse_halves(texts[-1], f"{row.location} has a teacher's prompt")
     found = token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
     with_context = dict(zip(contexts, found, strict=True))
     ids = [with_context.get(i, prompt_ids[i][-data.max_prompt_length :]) for i in kept]
     limit = _limit(data)
     return {
         kept[j]: np.asarray(ids[j][-limit.tokens :], dtype=np.int32)
-        for j in kept_rows([rows[i] for i in kept], ids, data, limit)
+        for j in kept_rows(rows.take(kept), [len(each) for each in ids], data, limit).tolist()
     }
 
 

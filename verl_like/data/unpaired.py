@@ -6,14 +6,12 @@ response; and optionally ``tools`` and ``chat_template_kwargs``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import COMPLETION, refuse_none
-from verl_like.data.files import Row
+from verl_like.data.files import EncodedRows, Row
 from verl_like.data.responses import GivenResponse, responses_of
 from verl_like.protocol import DataProto
 
@@ -22,7 +20,7 @@ UNPAIRED_COLUMNS = (COMPLETION, LABEL)
 
 
 def unpaired_rows(
-    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase
+    rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[DataProto, list[int]]:
     """Return one row for each response; those that are too long are dropped with ``data.overlong_prompts=drop``.
 
@@ -39,7 +37,7 @@ def unpaired_rows(
     refuse_none(answers.kept, rows, data)
     table = answers.table(answers.kept)
     is_chosen = np.array([labels[i] for i in answers.kept], bool)
-    return DataProto({**table.columns, "is_chosen": is_chosen}), [rows[i].file_number for i in answers.kept]
+    return DataProto({**table.columns, "is_chosen": is_chosen}), rows.take(answers.kept).file_numbers.tolist()
 
 
 def _label(row: Row, data: DataConfig) -> bool:

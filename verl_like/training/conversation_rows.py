@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
@@ -11,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import Answers, end_token, fitting, whole
 from verl_like.data.chats import Conversation, conversation_of, has_prompt
-from verl_like.data.files import Row, located
+from verl_like.data.files import EncodedRows, Row, located
 from verl_like.data.prompt_ids import refuse_halves, token_ids
 from verl_like.data.templates import Renderer
 from verl_like.environments.codec import chat_template
@@ -22,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def conversations_of(
-    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, loss_on: str
+    rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, loss_on: str
 ) -> tuple[Answers, list[int]]:
     """Tokenise conversations, each piece between two turns separately, as in an episode.
 
@@ -55,7 +54,7 @@ def conversations_of(
         response_ids.append([token for piece in rest for token in piece])
         masks.append([p.is_turn for p, tokens in zip(pieces[1:], rest, strict=True) for _ in tokens])
     what = "a conversation of {} tokens after its first prompt"
-    return fitting([rows[i] for i in of_row], prompt_ids, response_ids, data, what=what, masks=masks), of_row
+    return fitting(rows.take(of_row), prompt_ids, response_ids, data, what=what, masks=masks), of_row
 
 
 class _Reader:

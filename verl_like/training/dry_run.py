@@ -25,7 +25,7 @@ def dry_run(config: Config, *, command: str) -> str:
 def _train(config: Config) -> str:
     task = task_of(config)
     plan = check_memory(config)
-    check_reward(config, task.prompts, task.val_prompts or ())
+    check_reward(config, task.prompts, task.val_prompts)
     validation = f"{len(task.val_prompts)} to validate on" if task.val_prompts is not None else "no validation"
     if plan is None:
         memory = "not planned: the model is not on this machine yet, or the devices are unknown"

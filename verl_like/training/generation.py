@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def val_sampling(config: Config) -> Sampling:
     )
 
 
-def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
+def put_prompts(prompts: Sequence[Prompt]) -> RemoteBatch:
     """Put the prompts into the store; ``group_id`` is the position in this batch."""
     table = prompt_table(prompts)
     group_ids = np.arange(len(prompts), dtype=np.int64)
@@ -46,7 +46,7 @@ def put_prompts(prompts: list[Prompt]) -> RemoteBatch:
 
 
 def generate(
-    prompts: list[Prompt],
+    prompts: Sequence[Prompt],
     *,
     rollout: Generator,
     begin: Callable[[Facts, BlockRef], None] | None,

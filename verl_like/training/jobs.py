@@ -49,7 +49,7 @@ def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] | N
     plan = check_memory(config)
     if plan is not None:
         config = plan.config
-    check_reward(config, task.prompts, task.val_prompts or ())
+    check_reward(config, task.prompts, task.val_prompts)
     with FolderLock(folder.path), uploaded(config, folder):
         folder.claim(config_yaml, job="train")
         Checkpoints(folder.checkpoints, config.trainer.max_checkpoints).sweep()

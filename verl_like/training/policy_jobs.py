@@ -86,7 +86,7 @@ def evaluate(config: Config) -> dict[str, float]:
         current(Startup).now(f"validating on {len(prompts)} prompts")
         found = validate(
             config,
-            list(prompts),
+            prompts,
             rollout=policy.rollout,
             rewards=policy.rewards,
             version=policy.version,
@@ -103,7 +103,7 @@ def generate_responses(config: Config) -> Path:
     check(config)
     check_machine(config, generates=True)
     check_hub_models(config)
-    check_reward(config, [])  # nothing is scored, but the scorers that decode load their function
+    check_reward(config, None)  # nothing is scored, but the scorers that decode load their function
     tokenizer = tokenizer_of(config)
     prompts = held_out_prompts(config, tokenizer)
     folder = RunFolder(config)

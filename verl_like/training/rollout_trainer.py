@@ -42,7 +42,7 @@ class RolloutTrainer(Trainer):
 
     def __init__(self, parts: StepParts, val_prompts: Sequence[Prompt] = ()) -> None:
         super().__init__()
-        self.parts, self.val_prompts = parts, list(val_prompts)
+        self.parts, self.val_prompts = parts, val_prompts
         self.num_val_prompts = len(self.val_prompts)
         self.steering = Steering(kl_coef=parts.config.algorithm.kl_coef)
         # After the last closed step, because the prompts of an open one are drawn again.

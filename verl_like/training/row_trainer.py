@@ -15,7 +15,7 @@ from verl_like.context import current
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.data.loader import refuse_other_rows
-from verl_like.data.prompts import Prompt
+from verl_like.data.prompts import PromptDataset
 from verl_like.data.samplers import EpochSampler
 from verl_like.ops.partition import partition
 from verl_like.protocol import Array, DataProto
@@ -42,7 +42,7 @@ class RowTask:
         sampler: selects the items of a step only by the step's number.
         val_rows: held-out items; None if the run does not validate.
         rows_per_item: 1 for a prompt with a response, 2 for a pair.
-        val_prompts: prompts of the held-out rows, if validation also generates; otherwise empty.
+        val_prompts: prompts of the held-out rows, if validation also generates.
     """
 
     rows: DataProto
@@ -51,7 +51,7 @@ class RowTask:
     identity: dict[str, Any]
     val_rows: DataProto | None = None
     rows_per_item: int = 1
-    val_prompts: Sequence[Prompt] = ()
+    val_prompts: PromptDataset | None = None
 
 
 class Objective(Protocol):

@@ -54,7 +54,7 @@ class ScoredRowTrainer(RowTrainer):
         path = self._samples.of_validation(step)
         found |= validate(
             self._config,
-            list(self._val_prompts),
+            self._val_prompts or (),
             rollout=rollout,
             rewards=self._workers.rewards,
             version=rollout.sync().version,

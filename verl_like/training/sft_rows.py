@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from verl_like.config.schema import DataConfig
 from verl_like.data.answers import COMPLETION, TEXT, Answers, answers_of, joined, refuse_none, texts_of
 from verl_like.data.chats import MESSAGES, RENDERED_COLUMNS, has_more_for_the_template, has_prompt
-from verl_like.data.files import Row
+from verl_like.data.files import EncodedRows, Row
 from verl_like.data.unpaired import LABEL
 from verl_like.protocol import DataProto
 from verl_like.training.conversation_rows import conversations_of
@@ -21,7 +21,7 @@ SFT_COLUMNS = (COMPLETION, MESSAGES, TEXT, *RENDERED_COLUMNS)  # in addition to 
 
 
 def sft_rows(
-    rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, loss_on: str = "assistant"
+    rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase, *, loss_on: str = "assistant"
 ) -> tuple[DataProto, list[int]]:
     """Return rows for supervised training, of all forms (``docs/sft.md``).
 
@@ -48,15 +48,14 @@ def sft_rows(
     read: list[Answers] = []
     of_row: list[int] = []  # for each training row, the index of its row
     for form, indices in forms.items():
-        answers, positions = _read(form, [rows[i] for i in indices], data, tokenizer, loss_on)
+        answers, positions = _read(form, rows.take(indices), data, tokenizer, loss_on)
         read.append(answers)
         of_row += [indices[position] for position in positions]
     answers = joined(read)
     refuse_none(answers.kept, rows, data)
     kept = sorted(answers.kept, key=of_row.__getitem__)
-    return (answers.learnt_whole() if loss_on == "all" else answers).table(kept), [
-        rows[of_row[i]].file_number for i in kept
-    ]
+    table = (answers.learnt_whole() if loss_on == "all" else answers).table(kept)
+    return table, rows.take([of_row[i] for i in kept]).file_numbers.tolist()
 
 
 def _refuse_unread(row: Row, form: Form) -> None:
@@ -75,7 +74,7 @@ def _refuse_unread(row: Row, form: Form) -> None:
 
 
 def _read(
-    form: Form, rows: Sequence[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase, loss_on: str
+    form: Form, rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase, loss_on: str
 ) -> tuple[Answers, Sequence[int]]:
     """Return the training rows, and for each the index of its row."""
     if form == "conversation":

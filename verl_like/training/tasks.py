@@ -19,7 +19,7 @@ from verl_like.config.reads import as_read, misplaced
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, DataConfig
 from verl_like.context import current
 from verl_like.controller.errors import Interrupt
-from verl_like.data.files import Row
+from verl_like.data.files import EncodedRows
 from verl_like.data.loader import PromptLoader, rehearse, rows_identity
 from verl_like.data.pairs import PAIR_COLUMNS, scored_pair_rows
 from verl_like.data.preferences import PREFERENCE_COLUMNS, check_preferences, preference_rows
@@ -75,7 +75,7 @@ def task_of(config: Config) -> TrainTask:
     return TrainTask(tokenizer, prompts, val_prompts, steps)
 
 
-ReadRows = Callable[[Sequence[Row], DataConfig, PreTrainedTokenizerBase], tuple[DataProto, list[int]]]
+ReadRows = Callable[[EncodedRows, DataConfig, PreTrainedTokenizerBase], tuple[DataProto, list[int]]]
 
 
 def sft_task_of(config: Config) -> RowTask:
@@ -149,6 +149,7 @@ def _row_task(config: Config, read: ReadRows, *, job: str, columns: Sequence[str
     current(Startup).now("reading the data")
     data, seed, tokenizer = config.data, config.trainer.seed, tokenizer_of(config)
     given = train_rows(data, seed=seed)
+    given.check()
     rows, file_numbers = read(given, data, tokenizer)
     sampler = epoch_sampler(file_numbers, data, seed=seed)
     return RowTask(
@@ -156,22 +157,29 @@ def _row_task(config: Config, read: ReadRows, *, job: str, columns: Sequence[str
         sampler=sampler,
         steps=config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch,
         identity=rows_identity(given, data, columns=columns, num_kept=len(file_numbers), seed=seed),
-        val_rows=read(val_rows(data), data, tokenizer)[0] if config.validates else None,
+        val_rows=_held_out(config, read, tokenizer) if config.validates else None,
         rows_per_item=len(rows) // len(file_numbers),
     )
 
 
-def check_reward(config: Config, prompts: Sequence[Prompt], val_prompts: Sequence[Prompt] = ()) -> None:
+def _held_out(config: Config, read: ReadRows, tokenizer: PreTrainedTokenizerBase) -> DataProto:
+    rows = val_rows(config.data)
+    rows.check()
+    return read(rows, config.data, tokenizer)[0]
+
+
+def check_reward(config: Config, prompts: PromptDataset | None, val_prompts: PromptDataset | None = None) -> None:
     """Try the environment and the reward on the first prompt of each data source, and the reward on every ground truth,
     before heavy work starts.
     """
     current(Interrupt).stop_before("start")
     current(Startup).now("trying the reward functions")
-    named = [(prompt.uid, prompt) for prompt in prompts]
-    named += [(f"{prompt.uid} of data.val_files", prompt) for prompt in val_prompts]  # unique only within one list
+    # A uid is unique only within one data set.
+    datasets = [(each, suffix) for each, suffix in ((prompts, ""), (val_prompts, " of data.val_files")) if each]
     first: dict[str, tuple[str, Prompt]] = {}
-    for name, prompt in named:
-        first.setdefault(prompt.data_source, (name, prompt))
+    for dataset, suffix in datasets:
+        for prompt in dataset.first_of_each_source():
+            first.setdefault(prompt.data_source, (f"{prompt.uid}{suffix}", prompt))
     episodes: list[dict[str, Any] | None] = [None] * len(first)
     if config.environment.is_used:
         current(Startup).now("trying the environment")
@@ -191,7 +199,11 @@ def check_reward(config: Config, prompts: Sequence[Prompt], val_prompts: Sequenc
         )
         for (name, p), episode in zip(first.values(), episodes, strict=True)
     }
-    ground_truths = ((name, RowGroundTruth(p.data_source, p.ground_truth)) for name, p in named)
+    ground_truths = (
+        (f"{uid}{suffix}", RowGroundTruth(source, truth))
+        for dataset, suffix in datasets
+        for uid, source, truth in dataset.ground_truths()
+    )
     try_reward(config.scoring, samples, ground_truths, progress=_report_ground_truths)
 
 
@@ -217,7 +229,7 @@ def held_out_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prom
 
 
 def _prompts(
-    config: Config, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, *, has_privileged_teacher: bool = False
+    config: Config, rows: EncodedRows, tokenizer: PreTrainedTokenizerBase, *, has_privileged_teacher: bool = False
 ) -> PromptDataset:
     return PromptDataset(
         rows,

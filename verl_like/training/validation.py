@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from verl_like.workers.samples import VALIDATION_STEP
 
 
 def validate(
-    config: Config, prompts: list[Prompt], *, rollout: Generator, rewards: Rewards, version: int, samples_path: Path
+    config: Config, prompts: Sequence[Prompt], *, rollout: Generator, rewards: Rewards, version: int, samples_path: Path
 ) -> dict[str, float]:
     """Return mean@n, pass@n and maj@n of the policy that the engines hold.
 
@@ -55,7 +56,7 @@ def validate(
     return validation_metrics(samples, n=config.rollout.val.n)
 
 
-def _samples(prompts: list[Prompt], facts: Facts, scores: Scores) -> list[ValidationSample]:
+def _samples(prompts: Sequence[Prompt], facts: Facts, scores: Scores) -> list[ValidationSample]:
     """Return one sample per episode, with the response and the tokens of its last row."""
     return [
         ValidationSample(

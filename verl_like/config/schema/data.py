@@ -84,6 +84,10 @@ class DataConfig(Section):
         "Handling of prompts longer than max_prompt_length; truncate keeps the end.",
         choices=("error", "drop", "truncate"),
     )
+    prompt_cache: str = option(
+        "~/.cache/verl_like/prompts",
+        "Folder of tokenised prompts, by digests of rows, options and tokenizer; empty tokenises them at each start.",
+    )
     sampler: str = option(
         "",
         "Replaces shuffle and train_weights: curriculum, or `path/to/file.py:name` of a function that orders an "
