@@ -346,6 +346,51 @@ def test_tokens_are_those_of_the_engines_own_request_and_outputs_of_aborted_ones
     assert (first.token_ids, first.num_cached_tokens, first.finish_reason) == ([8, 9], 2, "stop")
 
 
+def scheduler_of_blocks(*, block_size: int = 16, **more: Any) -> tuple[SimpleNamespace, list[int]]:
+    """A scheduler, and the computed tokens of the requests for which it searches slots."""
+    from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+
+    searched: list[int] = []
+
+    def allocate_slots(request: Any, num_new_tokens: int, num_lookahead_tokens: int = 0) -> str:
+        searched.append(request.num_computed_tokens)
+        return "found"
+
+    manager = FullAttentionManager.__new__(FullAttentionManager)
+    manager.block_size = block_size
+    cache = SimpleNamespace(
+        allocate_slots=allocate_slots,
+        empty_kv_cache_blocks="none",
+        coordinator=SimpleNamespace(single_type_managers=[manager]),
+    )
+    return SimpleNamespace(kv_cache_manager=cache, connector=None, num_lookahead_tokens=0, **more), searched
+
+
+def test_slots_are_searched_for_where_a_block_begins_or_is_filled_and_before_a_request_runs() -> None:
+    from vllm.v1.request import RequestStatus
+
+    scheduler, searched = scheduler_of_blocks()
+    module("blocks").BlockTails(scheduler)
+    running = [SimpleNamespace(num_computed_tokens=number, status=RequestStatus.RUNNING) for number in range(1, 49)]
+    found = [scheduler.kv_cache_manager.allocate_slots(request, 1, num_lookahead_tokens=0) for request in running]
+    assert searched == [15, 16, 31, 32, 47, 48]
+    assert [found.count("none"), found.count("found")] == [42, 6]
+    put_back = SimpleNamespace(num_computed_tokens=3, status=RequestStatus.PREEMPTED)
+    assert scheduler.kv_cache_manager.allocate_slots(put_back, 1) == "found"
+    assert scheduler.kv_cache_manager.allocate_slots(running[2], 13) == "found", "13 tokens after 3 fill the block"
+    assert scheduler.kv_cache_manager.allocate_slots(running[2], 12) == "none"
+
+
+def test_slots_are_always_searched_for_where_blocks_get_free_while_a_request_runs() -> None:
+    scheduler, _ = scheduler_of_blocks()
+    assert module("blocks").BlockTails.fit(scheduler)
+    scheduler.kv_cache_manager.coordinator.single_type_managers.append(SimpleNamespace(block_size=16))
+    assert not module("blocks").BlockTails.fit(scheduler), "such as a manager of a sliding window"
+    drafting, _ = scheduler_of_blocks()
+    drafting.num_lookahead_tokens = 2
+    assert not module("blocks").BlockTails.fit(drafting)
+
+
 def test_rows_that_share_their_tokens_are_left_out_and_get_the_results_of_the_first() -> None:
     """Requests of 2, 3, 2, 1 and 3 new tokens; the third repeats the first, and the last the second."""
     starts, first = np.array([0, 2, 5, 7, 8, 11]), np.array([0, 1, 0, 3, 1])

@@ -19,6 +19,7 @@ from verl_like.backends.lifecycle import SyncedEngine
 from verl_like.backends.model_folder import ModelFolder, as_in_files, converts, model_folder
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
+from verl_like.backends.vllm.blocks import BlockTails
 from verl_like.backends.vllm.kernels import check_kernels
 from verl_like.backends.vllm.log_probs import ReportedLogProbs, TokenLogProbs
 from verl_like.backends.vllm.packing import PackedWeights
@@ -97,10 +98,11 @@ class VllmEngine(SyncedEngine):
         )
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
-        runner = internals.model_runner(self._engine)
-        self._reported = ReportedLogProbs(
-            internals.scheduler_of(self._engine), has_masks=rollout.keep_sampling_mask and device == "cuda"
-        )
+        runner, scheduler = internals.model_runner(self._engine), internals.scheduler_of(self._engine)
+        if BlockTails.fit(scheduler):
+            BlockTails(scheduler)  # the scheduler keeps it
+        has_masks = rollout.keep_sampling_mask and device == "cuda"
+        self._reported = ReportedLogProbs(scheduler, has_masks=has_masks)
         self._counted = CountedSampling(runner) if device == "cpu" and CountedSampling.is_available() else None
         self._requests = OpenRequests(self._engine, end_token_ids=self.end_token_ids, adapter=self._adapter)
         self._log_probs: dict[str, TokenLogProbs] = {}  # vLLM's id -> what collects the request's log-probs
