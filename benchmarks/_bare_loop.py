@@ -1,7 +1,7 @@
 """A minimal update loop as a baseline: packed rows through the model, a clipped policy loss.
 
-The model, its attention over packed rows and the optimiser's kernel are ours, so that the comparison covers only the
-code around them. Needs a process group.
+The model, its attention over packed rows, its matrix products by the faster library and the optimiser's kernel are
+ours, so that the comparison covers only the code around them. Needs a process group.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.optim import AdamW
 from transformers import AutoModelForCausalLM
 
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
+from verl_like.ops.matmul import with_fast_matmul
 from verl_like.ops.packing import ModelInputs, pack_rows
 from verl_like.ops.partition import micro_batches
 from verl_like.protocol import DataProto
@@ -37,6 +38,7 @@ class Packed(nn.Module):
         self.model = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, attn_implementation=PACKED_ATTENTION
         ).eval()
+        with_fast_matmul(self.model)
 
     def forward(self, inputs: ModelInputs) -> Tensor:
         states = self.model.base_model(

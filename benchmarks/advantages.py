@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks import _workload as workload
+from benchmarks._machine import print_result
 from verl_like.config.schema import AlgorithmConfig
 from verl_like.protocol import Array, DataProto, Ragged
 from verl_like.training.score_advantages import score_advantages
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     rows = batch(parser.parse_args().rows)
     figures = {"rows": len(rows.lengths), "tokens": int(rows.lengths.sum()), "rounds": ROUNDS}
-    print(json.dumps({**figures, **compared(rows, "gae"), **compared(rows, "grpo")}))
+    print_result({**figures, **compared(rows, "gae"), **compared(rows, "grpo")})
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any, cast
 
 from benchmarks import _agent_model, _agent_tasks
+from benchmarks._machine import print_result
 from benchmarks._teams import Job, teams
 from verl_like.backends.base import Finished, Request, RolloutEngine, Sampling
 from verl_like.backends.rollout import rollout_environment
@@ -355,7 +356,7 @@ def main() -> None:
             _agent_model.write_model(path, tokenizer, turn_tokens=TURN_TOKENS, layers=layers, max_tokens=max_tokens)
             figures |= measured(path, name, maker, max_tokens, rounds)
             print(json.dumps(figures), flush=True)
-    print(json.dumps(figures))
+    print_result(figures)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._machine import print_result
 from benchmarks.e2e import WORKLOADS, overrides, write_model, write_prompts
 from recipes.guess_number import prepare as guess_number
 from verl_like.backends.base import Sampling
@@ -189,16 +190,14 @@ def main() -> None:
         folder = Path(temporary)
         found = {case: compared(folder, case, rounds=arguments.rounds, steps=arguments.steps) for case in CASES}
         pause = longest_pause(folder)
-    print(
-        json.dumps(
-            {
-                "speedup_env_waits": found["env_waits"]["speedup"],
-                "speedup_one_step_off": found["lengths"]["speedup"],
-                "bubble_frac": found["lengths"]["bubble_frac"],
-                "pause_over_median": pause,
-                "cases": found,
-            }
-        )
+    print_result(
+        {
+            "speedup_env_waits": found["env_waits"]["speedup"],
+            "speedup_one_step_off": found["lengths"]["speedup"],
+            "bubble_frac": found["lengths"]["bubble_frac"],
+            "pause_over_median": pause,
+            "cases": found,
+        }
     )
 
 

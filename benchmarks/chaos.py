@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import memory
+from benchmarks._machine import print_result
 from tests.chaos.cases import CASES, Case
 from tests.chaos.page import markdown
 from tests.chaos.play import Outcome, play, undisturbed
@@ -48,7 +49,7 @@ def main() -> None:
         found = figures(outcomes)
         if arguments.soak_steps:
             found = with_soak(found, memory.measure(folder / "soak", arguments.soak_steps, {}))
-    print(json.dumps(found))
+    print_result(found)
 
 
 def run_matrix(cases: Sequence[Case], folder: Path, *, jobs: int) -> None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from benchmarks._easyr1_keys import EASYR1_KEYS
+from benchmarks._machine import print_result
 from benchmarks._peer_trees import OPENRLHF_PROGRAMS, VERL_VERSIONS, openrlhf_flags, verl_tree
 from verl_like_migrate.tables import table
 
@@ -43,18 +44,16 @@ def main() -> None:
     }
     print(json.dumps(found))
     mapped = {peer: counts["keys"] - counts["unsupported"] - counts["unclassified"] for peer, counts in found.items()}
-    print(
-        json.dumps(
-            {
-                "verl_keys": found["verl"]["keys"],
-                "verl_mapped": mapped["verl"],
-                "easyr1_keys": found["easyr1"]["keys"],
-                "easyr1_mapped": mapped["easyr1"],
-                "openrlhf_flags": found["openrlhf"]["keys"],
-                "openrlhf_mapped": mapped["openrlhf"],
-                "unclassified": sum(counts["unclassified"] for counts in found.values()),
-            }
-        )
+    print_result(
+        {
+            "verl_keys": found["verl"]["keys"],
+            "verl_mapped": mapped["verl"],
+            "easyr1_keys": found["easyr1"]["keys"],
+            "easyr1_mapped": mapped["easyr1"],
+            "openrlhf_flags": found["openrlhf"]["keys"],
+            "openrlhf_mapped": mapped["openrlhf"],
+            "unclassified": sum(counts["unclassified"] for counts in found.values()),
+        }
     )
 
 

@@ -26,6 +26,7 @@ import ray
 
 from benchmarks import _workload as workload
 from benchmarks._idle import TIMEOUT_S, idle_stack, idle_trainer, step_config
+from benchmarks._machine import print_result
 from verl_like.config.schema import ClusterConfig
 from verl_like.controller.placement import ray_cluster
 from verl_like.controller.store import store_use
@@ -204,34 +205,32 @@ def main() -> None:
     with_advantages = measure(4096, block_kib=options.block_kib, has_advantages=True)
     large, steps = rounds["large"][0], ("step_s", "step_s")
     compared_with_verl = rounds["large" if options.verl_rows == 4096 else "small"]
-    print(
-        json.dumps(
-            {
-                "rows": 4096,
-                "tokens": large["tokens"],
-                "payload_bytes": large["payload_bytes"],
-                "rounds": ROUNDS,
-                "step_s_4096": middle(rounds["large"], "step_s", 4),
-                "step_s_1024": middle(rounds["small"], "step_s", 4),
-                "step_s_with_advantages": round(with_advantages["step_s"], 4),
-                "scaling": ratio(rounds["large"], rounds["small"], steps),
-                "driver_rss_growth_mb": middle(rounds["large"], "driver_rss_growth_mb", 1),
-                "store_put_bytes_over_payload": round(large["put_over_payload"], 3),
-                "spilled_bytes": large["spilled_bytes"],
-                "blocks": large["blocks"],
-                "fetched_bytes": large["fetched_bytes"],
-                "stage_s": large["stage_s"],
-                "verl_rows": options.verl_rows,
-                "verl_step_s": middle(rounds["verl"], "step_s", 3),
-                "ratio_vs_verl": ratio(rounds["verl"], compared_with_verl, steps),
-                "transferqueue_step_s": middle(rounds["queue"], "step_s", 3),
-                "ratio_vs_transferqueue_step": ratio(rounds["queue"], rounds["large"], steps),
-                "transferqueue_put_gb_s": middle(rounds["queue"], "put_gb_s", 2),
-                "own_put_gb_s": middle(rounds["put"], "own_put_gb_s", 2),
-                "ratio_vs_transferqueue": ratio(rounds["put"], rounds["queue"], ("own_put_gb_s", "put_gb_s")),
-                "memcpy_gb_s": middle(rounds["put"], "memcpy_gb_s", 2),
-            }
-        )
+    print_result(
+        {
+            "rows": 4096,
+            "tokens": large["tokens"],
+            "payload_bytes": large["payload_bytes"],
+            "rounds": ROUNDS,
+            "step_s_4096": middle(rounds["large"], "step_s", 4),
+            "step_s_1024": middle(rounds["small"], "step_s", 4),
+            "step_s_with_advantages": round(with_advantages["step_s"], 4),
+            "scaling": ratio(rounds["large"], rounds["small"], steps),
+            "driver_rss_growth_mb": middle(rounds["large"], "driver_rss_growth_mb", 1),
+            "store_put_bytes_over_payload": round(large["put_over_payload"], 3),
+            "spilled_bytes": large["spilled_bytes"],
+            "blocks": large["blocks"],
+            "fetched_bytes": large["fetched_bytes"],
+            "stage_s": large["stage_s"],
+            "verl_rows": options.verl_rows,
+            "verl_step_s": middle(rounds["verl"], "step_s", 3),
+            "ratio_vs_verl": ratio(rounds["verl"], compared_with_verl, steps),
+            "transferqueue_step_s": middle(rounds["queue"], "step_s", 3),
+            "ratio_vs_transferqueue_step": ratio(rounds["queue"], rounds["large"], steps),
+            "transferqueue_put_gb_s": middle(rounds["queue"], "put_gb_s", 2),
+            "own_put_gb_s": middle(rounds["put"], "own_put_gb_s", 2),
+            "ratio_vs_transferqueue": ratio(rounds["put"], rounds["queue"], ("own_put_gb_s", "put_gb_s")),
+            "memcpy_gb_s": middle(rounds["put"], "memcpy_gb_s", 2),
+        }
     )
 
 

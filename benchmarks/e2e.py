@@ -1,12 +1,13 @@
 """Compare steps of GRPO with TRL's: ``PYTHONPATH=.peers python -m benchmarks.e2e`` (``make peers``).
 
 Both have the same model, prompts, group size, limits and cores, in float32: 256 rows per step, one update each. Ours is
-the real stack with its defaults. TRL generates with transformers, as it does on CPU, in one process of two threads or
-two of one, with micro-batches of two sizes; the best of them counts. All alternate. Workloads: lengths as sampled, by a
-model whose end token comes after about 60 of 256 tokens; responses of 64 tokens each; and 32 rows of 48 with 30 million
-parameters. Tokens are those of responses. If lengths are fixed, bare engines alternate too: two of vLLM without seeds
-and log-probs, and a bare loop of updates (:mod:`benchmarks._bare_loop`) with its best micro-batch. Their total seconds
-over those of our step are ``fraction_of_bare_sum``. Prints one JSON object as its last line.
+the real stack with its defaults. TRL generates with transformers, because its vLLM mode fails at the first weight sync
+with this vLLM (0.32). It runs in one process of two threads or two of one, with micro-batches of two sizes; the best of
+them counts. All alternate. Workloads: lengths as sampled, by a model whose end token comes after about 60 of 256
+tokens; responses of 64 tokens each; and 32 rows of 48 with 30 million parameters. Tokens are those of responses. If
+lengths are fixed, bare engines alternate too: two of vLLM without seeds and log-probs, and a bare loop of updates
+(:mod:`benchmarks._bare_loop`) with its best micro-batch. Their total seconds over those of our step are
+``fraction_of_bare_sum``. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._machine import print_result, use_machine_libraries
 from benchmarks._peer_trl import PLAIN, free_port, trl_steps
 from benchmarks._teams import Job, Team, teams
 from benchmarks.rollout import QUIET
@@ -259,6 +261,7 @@ def bare_updates(rank: int, folder: Path, work: Workload) -> Iterator[Job]:
     from verl_like.protocol import DataProto, Ragged
 
     torch.set_num_threads(1)
+    use_machine_libraries()
     dist.init_process_group("gloo", store=dist.FileStore(str(folder / "bare"), 2), rank=rank, world_size=2)
     rng, num_rows = np.random.default_rng(rank), work.prompts * SAMPLES // 2
 
@@ -341,19 +344,17 @@ def main() -> None:
             found[name] = measure(Path(folder), WORKLOADS[name])
         print(json.dumps({name: found[name]}), flush=True)
     first = found[names[0]]
-    print(
-        json.dumps(
-            {
-                "own_tokens_per_s": first["own_tokens_per_s"],
-                "trl_tokens_per_s": first["trl_tokens_per_s"],
-                **{KEYS[name]: each["ratio"] for name, each in found.items()},
-                "fraction_of_bare_sum": min(
-                    (each["fraction_of_bare_sum"] for each in found.values() if "fraction_of_bare_sum" in each),
-                    default=None,
-                ),
-                "by_workload": found,
-            }
-        )
+    print_result(
+        {
+            "own_tokens_per_s": first["own_tokens_per_s"],
+            "trl_tokens_per_s": first["trl_tokens_per_s"],
+            **{KEYS[name]: each["ratio"] for name, each in found.items()},
+            "fraction_of_bare_sum": min(
+                (each["fraction_of_bare_sum"] for each in found.values() if "fraction_of_bare_sum" in each),
+                default=None,
+            ),
+            "by_workload": found,
+        }
     )
 
 

@@ -13,7 +13,6 @@ seconds relative to those of the count.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks import plan_table
+from benchmarks._machine import print_result
 from verl_like.backends.fsdp.engine import recompute
 from verl_like.backends.fsdp.micro_batches import MicroBatchPlan
 from verl_like.backends.fsdp.models import policy_skeleton
@@ -166,7 +166,7 @@ def main() -> None:
                     found |= {f"mfu_predicted_{key}": share, f"plan_over_count_{key}": planned_s / counted_s}
                 elif change is before:
                     found[f"mfu_predicted_before_{key}"] = share
-    print(json.dumps({name: round(value, 4) for name, value in found.items()}))
+    print_result({name: round(value, 4) for name, value in found.items()})
 
 
 if __name__ == "__main__":

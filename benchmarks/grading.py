@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks._machine import print_result
 from tests.graders._gold import MATH_LIKE, rewrites
 from verl_like_graders import math_answer
 
@@ -97,7 +98,7 @@ def main() -> None:
     found["agreement"] = (
         None if peer is None else sum(a == b for a, b in zip(verdicts, peer, strict=True)) / len(chosen)
     )
-    print(json.dumps(found))
+    print_result(found)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ peak counts. A rank must keep only its shard. Prints one JSON object as its last
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import tempfile
@@ -17,6 +16,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from benchmarks._machine import print_result
 
 RANKS = (1, 2, 4)
 TIMEOUT_S = 300.0
@@ -145,7 +146,7 @@ def main() -> None:
             write(Path(folder), num_layers=arguments.layers, dtype=dtype)
             for num_ranks in arguments.ranks:
                 found[f"{dtype} files, {num_ranks} ranks"] = measure(Path(folder), num_ranks)
-    print(json.dumps({"peak_over_shard_plus_layer": max(map(over, found.values())), "by_case": found}))
+    print_result({"peak_over_shard_plus_layer": max(map(over, found.values())), "by_case": found})
 
 
 if __name__ == "__main__":

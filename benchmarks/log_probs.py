@@ -9,7 +9,6 @@ Prints one JSON object as its last line.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from statistics import median
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks._allocated import most_allocated
+from benchmarks._machine import print_result, use_machine_libraries
 from verl_like.config.schema import ActorConfig
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.tiles import OutputLayer
@@ -50,6 +50,7 @@ def ways(*, entropy: bool) -> dict[str, Way]:
 
 def measured(*, entropy: bool) -> dict[str, float]:
     torch.manual_seed(0)
+    use_machine_libraries()
     hidden = torch.randn(ROWS, HIDDEN_SIZE, requires_grad=True)
     weight = nn.Parameter(torch.randn(VOCABULARY, HIDDEN_SIZE) / HIDDEN_SIZE**0.5)
     targets = torch.randint(0, VOCABULARY, (ROWS,))
@@ -90,7 +91,7 @@ def measured(*, entropy: bool) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entropy", action="store_true", help="of the loss as well")
-    print(json.dumps(measured(entropy=parser.parse_args().entropy)))
+    print_result(measured(entropy=parser.parse_args().entropy))
 
 
 if __name__ == "__main__":

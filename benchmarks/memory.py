@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import log_probs
+from benchmarks._machine import print_result
 from recipes.arithmetic.model import write_model
 from tests.chaos.scene import REWARD, Run, started
 
@@ -169,7 +170,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             found |= measure(Path(folder), arguments.steps, changes)
     found |= log_probs.measured(entropy=False)
-    print(json.dumps(found))
+    print_result(found)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks._machine import print_result
 from benchmarks.update import SIZES, write_model
 
 REQUESTS, PROMPT, HALF = 64, 16, 64  # HALF: tokens before and after the switch
@@ -155,14 +156,12 @@ def main() -> None:
             }
             print(json.dumps({f"{rate:g}": found[f"{rate:g}"]}), flush=True)
         keeps = [of_rate["keep"] for of_rate in found.values()]
-        print(
-            json.dumps(
-                {
-                    "by_rate": found,
-                    "keep_gap_over_moved": max(each["gap_mean"] / each["moved_mean"] for each in keeps),
-                    "recompute_gap_max": max(of_rate["recompute"]["gap_max"] for of_rate in found.values()),
-                }
-            )
+        print_result(
+            {
+                "by_rate": found,
+                "keep_gap_over_moved": max(each["gap_mean"] / each["moved_mean"] for each in keeps),
+                "recompute_gap_max": max(of_rate["recompute"]["gap_max"] for of_rate in found.values()),
+            }
         )
         dist.destroy_process_group()
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from benchmarks._machine import print_result
 from benchmarks._recipe import RECIPE, arithmetic, model_of_its_own
 from benchmarks.e2e import WORKLOADS
 from verl_like.config.compose import compose
@@ -70,14 +71,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60, help="of the arithmetic recipe; a sixth of them of the other")
     steps = parser.parse_args().steps
     small, big = measure("arithmetic", steps), measure("30M", WARM_UP_STEPS + max(steps // 6, 5))
-    print(
-        json.dumps(
-            {
-                "overhead_frac": big["overhead_frac"],
-                "overhead_ms_arithmetic": small["overhead_ms"],
-                "by_workload": {"arithmetic": small, "30M": big},
-            }
-        )
+    print_result(
+        {
+            "overhead_frac": big["overhead_frac"],
+            "overhead_ms_arithmetic": small["overhead_ms"],
+            "by_workload": {"arithmetic": small, "30M": big},
+        }
     )
 
 

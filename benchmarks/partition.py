@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._machine import print_result
 from verl_like.ops.partition import Costs, imbalance, partition
 
 PARTS = (8, 64, 1024)
@@ -146,7 +147,7 @@ def main() -> None:
     if options.verl_parts is not None:
         print(json.dumps(verls(options.rows, options.verl_parts, equal_counts=options.equal_counts)))
     else:
-        print(json.dumps(measure(options.rows)))
+        print_result(measure(options.rows))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks._machine import print_result
 from recipes.arithmetic.model import character_tokenizer
 from tests.chaos.scene import REWARD, started
 
@@ -128,7 +129,7 @@ def main() -> None:
                 found[f"{name}, {case}"] = of = measure(Path(folder), name, case)
                 print(f"{name}, {case}: {of}", flush=True)
     worst = max(abs(of["relative_error"]) for of in found.values())
-    print(json.dumps({"worst_relative_error": worst, "by_case": found}))
+    print_result({"worst_relative_error": worst, "by_case": found})
 
 
 if __name__ == "__main__":

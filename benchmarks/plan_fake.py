@@ -33,6 +33,7 @@ from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks import plan_table
+from benchmarks._machine import print_result
 from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.preference_loss import DpoLoss
 from verl_like.algorithms.types import MicroBatchLoss
@@ -252,7 +253,7 @@ def main() -> None:
             shown = f"plan {found['planned_gib']:.1f} GiB, tracker {found['tracked_gib']:.1f} ({found['error']:+.1%})"
             print(f"{case}: {shown}, {time.monotonic() - began:.0f} s", flush=True)
     worst = max(errors, key=lambda name: abs(errors[name]))
-    print(json.dumps({"worst_memory_error": round(abs(errors[worst]), 4), "worst_case": worst}))
+    print_result({"worst_memory_error": round(abs(errors[worst]), 4), "worst_case": worst})
 
 
 if __name__ == "__main__":

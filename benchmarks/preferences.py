@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._machine import print_result
 from benchmarks._peer_trl import PLAIN, free_port, trl_steps
 from benchmarks._teams import Job, teams
 from benchmarks.e2e import SYMBOLS, WORKLOADS, write_model
@@ -180,7 +181,7 @@ def main() -> None:
             found[job] = measure(folder, job)
             print(json.dumps({job: found[job]}), flush=True)
     ratios = {f"ratio_vs_trl_{job}": each["ratio"] for job, each in found.items()}
-    print(json.dumps({**ratios, "parameters": parameters, "by_job": found}))
+    print_result({**ratios, "parameters": parameters, "by_job": found})
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ object as its last line.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 from statistics import median
 
+from benchmarks._machine import print_result
 from recipes.arithmetic.model import write_model
 from recipes.arithmetic.prepare import write_all
 from verl_like.algorithms.roles import needs
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), rounds)))
+        print_result(measure(Path(folder), rounds))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ blocks of token ids in, row metadata out. Needs otherwise idle cores. Prints one
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from statistics import median
 import numpy as np
 import ray
 
+from benchmarks._machine import print_result
 from recipes.arithmetic.model import write_model
 from verl_like.config.schema import ClusterConfig, RewardConfig
 from verl_like.controller.placement import ray_cluster
@@ -118,7 +118,7 @@ def measure(num_samples: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=1024)
-    print(json.dumps(measure(parser.parse_args().samples)))
+    print_result(measure(parser.parse_args().samples))
 
 
 if __name__ == "__main__":

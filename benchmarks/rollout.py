@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._machine import print_result
 from benchmarks._teams import Job, median_ratio, teams
 from benchmarks.update import SIZES, write_model
 from verl_like.backends.allocator import allocator_environment
@@ -145,7 +146,7 @@ def main() -> None:
             by_size[name] = measure(path, name)
             print(json.dumps({name: by_size[name]}), flush=True)
     worst = min(found["fraction_of_bare_vllm"] for found in by_size.values())
-    print(json.dumps({"fraction_of_bare_vllm": worst, "by_size": by_size}))
+    print_result({"fraction_of_bare_vllm": worst, "by_size": by_size})
 
 
 if __name__ == "__main__":

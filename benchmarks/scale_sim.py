@@ -11,7 +11,6 @@ the driver adds to a run, since most of its seconds pass while workers are busy.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from rich.table import Table
 
 from benchmarks import plan_table
 from benchmarks._idle import step_config
+from benchmarks._machine import print_result
 from benchmarks._simulated import RANKS_PER_NODE, ROWS_PER_RANK, StepCost, cost_of, step_cost
 from benchmarks._simulated_pools import simulated_pools
 from verl_like.plan.devices import named
@@ -95,20 +95,18 @@ def main() -> None:
     shares = {n: cost.driver_s / steps[n] for n, cost in costs.items()}
     Console().print(table(costs, steps, f"PPO with a critic, {model} on {device}, {ROWS_PER_RANK} rows a rank"))
     colocated = {int(n): share for n, share in shares.items() if n != pools}
-    print(
-        json.dumps(
-            {
-                "model": model,
-                "device": device,
-                "ranks": list(costs),
-                "step_s": {n: round(steps[n], 1) for n in costs},
-                "driver_cpu_s": {n: round(cost.driver_s, 3) for n, cost in costs.items()},
-                "driver_share": {n: round(share, 5) for n, share in shares.items()},
-                "references": {n: cost.references for n, cost in costs.items()},
-                "store_mb": {n: round(cost.store_mb, 1) for n, cost in costs.items()},
-                "ranks_at_5_percent": most_ranks(colocated) if len(colocated) > 1 else None,
-            }
-        )
+    print_result(
+        {
+            "model": model,
+            "device": device,
+            "ranks": list(costs),
+            "step_s": {n: round(steps[n], 1) for n in costs},
+            "driver_cpu_s": {n: round(cost.driver_s, 3) for n, cost in costs.items()},
+            "driver_share": {n: round(share, 5) for n, share in shares.items()},
+            "references": {n: cost.references for n, cost in costs.items()},
+            "store_mb": {n: round(cost.store_mb, 1) for n, cost in costs.items()},
+            "ranks_at_5_percent": most_ranks(colocated) if len(colocated) > 1 else None,
+        }
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._machine import print_result
 from benchmarks._prompts import bare_prompts
 from benchmarks.update import SIZES, write_model
 from verl_like.config.schema import Config
@@ -129,7 +130,7 @@ def main() -> None:
     found = measure(ONE_LONG_GROUP, max_num_seqs=SAMPLES)
     print(json.dumps({"one_long_group": found}), flush=True)
     tail = measure(LONG_TAIL, max_num_seqs=2 * SAMPLES)
-    print(json.dumps({**found, "long_tail": tail}))
+    print_result({**found, "long_tail": tail})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ command with a wrong recipe is refused. Prints one JSON object as its last line.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from benchmarks._machine import print_result
 from benchmarks._recipe import RECIPE, arithmetic
 
 ROUNDS = 5
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), rounds)))
+        print_result(measure(Path(folder), rounds))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+from benchmarks._machine import print_result
 from benchmarks._recipe import RECIPE, arithmetic, model_of_its_own
 from benchmarks.e2e import WORKLOADS
 from verl_like.config.compose import compose
@@ -54,7 +55,7 @@ def main() -> None:
     for name, count in (("arithmetic", steps), *((each, max(steps // 2, WARM_UP_STEPS + 1)) for each in LARGER)):
         with tempfile.TemporaryDirectory() as folder:
             found[name] = measure(Path(folder), name, count)
-    print(json.dumps({**found["arithmetic"], "by_workload": {name: found[name] for name in LARGER}}))
+    print_result({**found["arithmetic"], "by_workload": {name: found[name] for name in LARGER}})
 
 
 if __name__ == "__main__":

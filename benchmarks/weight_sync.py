@@ -8,7 +8,6 @@ the same number of bytes on both ranks at once. Prints one JSON object as its la
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._machine import print_result
 from benchmarks.update import SIZES, write_model
 from verl_like.backends.allocator import allocator_environment
 
@@ -160,7 +160,7 @@ def main() -> None:
         found = answers.get(timeout=TIMEOUT_S)
         for rank in ranks:
             rank.join(TIMEOUT_S)
-    print(json.dumps({**found["mixed"], "by_case": found}))
+    print_result({**found["mixed"], "by_case": found})
 
 
 if __name__ == "__main__":
