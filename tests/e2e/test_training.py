@@ -14,12 +14,16 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 
 from tests._tiers import slow_but
 from tests.e2e._kept_workers import KeptWorkers
-from tests.e2e.conftest import Run, train
+from tests.e2e.conftest import Run, arguments, train
 from tests.unit._validation_scores import assert_scores_give
+from verl_like.config.compose import compose
+from verl_like.ops.matmul_libraries import CLASSES, MatmulLibraries, has_onednn, kept
 from verl_like.protocol import DataProto, Ragged, read_rows, write_rows
+from verl_like.runs.folder import RunFolder
 from verl_like.runs.replay_plan import replay_plan
 from verl_like.telemetry.metrics import OF_THE_MACHINE
 from verl_like.training.replay import replay, result_of
+from verl_like.workers.matmul_record import NAME as MATMUL
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -140,6 +144,7 @@ def test_a_step_is_replayed_from_the_checkpoint_before_it_and_the_first_value_th
     planned = replay_plan(grpo.folder, 4)
     step, found = replay(planned)
     assert (planned.first, step, found.difference) == (3, 4, None)
+    assert (grpo.folder / "replays/step_4" / MATMUL).read_bytes() == (grpo.folder / MATMUL).read_bytes()
     assert (found.num_rows, found.num_columns) == (32, 14) and found.num_metrics > 30
     assert result_of(planned, step, found).startswith("step 4 equals its record bit for bit: 32 rows of 14 columns and")
 
@@ -154,6 +159,23 @@ def test_a_step_is_replayed_from_the_checkpoint_before_it_and_the_first_value_th
     assert found.difference.startswith(
         f"the stage reward: score of {row}: {score} recorded, {score - 1} replayed; 1 of"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_onednn(), reason="this PyTorch has no oneDNN")
+def test_a_replay_rounds_as_the_record_of_its_run_says_on_a_machine_with_another_choice(
+    arithmetic: Path, tmp_path: Path
+) -> None:
+    """No machine leaves every product to oneDNN: PyTorch's library is faster for the smallest."""
+    folder = RunFolder(compose(None, arguments(arithmetic, tmp_path)).config).path
+    kept(MatmulLibraries(map(str, CLASSES)), folder / MATMUL)
+    run = train(arithmetic, tmp_path, "trainer.total_training_steps=4", "trainer.save_freq=2", "rollout=hf")
+    assert run.folder == folder
+    step, found = replay(replay_plan(folder, 4))
+    assert (step, found.difference) == (4, None)
+    (folder / MATMUL).write_text('{"onednn": []}')
+    step, found = replay(replay_plan(folder, 4))
+    assert found.difference is not None, "another choice rounds differently"
 
 
 def first_step(run: Run) -> dict[str, float]:
