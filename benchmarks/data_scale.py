@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._machine import print_result
+
 ROWS = (100_000, 300_000)
 PROMPT_WORDS, ANSWER_WORDS = 26, 12
 BATCH = 128
@@ -135,16 +137,14 @@ def main() -> None:
         return
     by_rows = {num_rows: case(num_rows) for num_rows in arguments.rows}
     cases = [(num_rows, figures) for num_rows, formats in by_rows.items() for figures in formats.values()]
-    print(
-        json.dumps(
-            {
-                "kb_per_row": max(each["second"]["peak_bytes_per_row"] for _, each in cases) / 1024,
-                "kb_per_row_first_start": max(each["first"]["peak_bytes_per_row"] for _, each in cases) / 1024,
-                "seconds_per_100k_second_start": max(each["second"]["seconds"] / n * 1e5 for n, each in cases),
-                "seconds_per_100k_first_start": max(each["first"]["seconds"] / n * 1e5 for n, each in cases),
-                "by_rows": by_rows,
-            }
-        )
+    print_result(
+        {
+            "kb_per_row": max(each["second"]["peak_bytes_per_row"] for _, each in cases) / 1024,
+            "kb_per_row_first_start": max(each["first"]["peak_bytes_per_row"] for _, each in cases) / 1024,
+            "seconds_per_100k_second_start": max(each["second"]["seconds"] / n * 1e5 for n, each in cases),
+            "seconds_per_100k_first_start": max(each["first"]["seconds"] / n * 1e5 for n, each in cases),
+            "by_rows": by_rows,
+        }
     )
 
 

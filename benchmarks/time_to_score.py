@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._machine import print_result
 from benchmarks._peer_trl import free_port
 from benchmarks.start import COMMAND, ENVIRONMENT
 
@@ -181,7 +182,7 @@ def main() -> None:
     prepare = "from recipes.arithmetic.train import RECIPE; raise SystemExit(RECIPE.prepare())"  # reuses a warm start
     subprocess.run([sys.executable, "-c", prepare], env=ENVIRONMENT, stdout=sys.stderr, check=True)
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), seeds)))
+        print_result(measure(Path(folder), seeds))
 
 
 if __name__ == "__main__":
