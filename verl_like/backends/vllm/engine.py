@@ -99,7 +99,7 @@ class VllmEngine(SyncedEngine):
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
         runner, scheduler = internals.model_runner(self._engine), internals.scheduler_of(self._engine)
-        if BlockTails.fit(scheduler):
+        if device == "cpu" and BlockTails.fit(scheduler):
             BlockTails(scheduler)  # the scheduler keeps it
         has_masks = rollout.keep_sampling_mask and device == "cuda"
         self._reported = ReportedLogProbs(scheduler, has_masks=has_masks)
