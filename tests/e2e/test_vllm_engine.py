@@ -17,6 +17,7 @@ from verl_like.backends.vllm.shared_memory import remove_shared_memory
 from verl_like.config.schema import LoraConfig, ModelConfig, RolloutConfig
 
 MAX_MODEL_LEN = 192
+SHORT_MODEL_LEN = 128  # a cache block, so that the adapter runs the requests without vLLM's scheduler
 KV_GIB = 0.02
 LORA_RANK = 6  # vLLM reserves eight
 RUN_ID = f"test-{uuid.uuid4().hex[:8]}"
@@ -33,6 +34,11 @@ def folders(tmp_path_factory):
     }
 
 
+def folder_of(folders, name):
+    """Return the folder of the model of the engine with this name."""
+    return folders["tied" if name in ("tied", "short", "adapter") else "untied"]
+
+
 class Engines(dict):
     """Engines by name, each started when a test first asks for it."""
 
@@ -46,11 +52,13 @@ class Engines(dict):
 
     def _started(self, name):
         options = {"max_model_len": MAX_MODEL_LEN, "run_id": RUN_ID, "kv_cache_memory_gib": KV_GIB}
+        if name == "short":
+            options |= {"max_model_len": SHORT_MODEL_LEN, "run_id": f"{RUN_ID}-short"}
         if name.startswith("adapter"):
             options |= {"lora": "adapter", "lora_rank": LORA_RANK, "run_id": f"{RUN_ID}-adapter"}
         if name.endswith("tensor parallel"):
             return EngineProcesses(self._folders["untied"], num_ranks=2, tensor_parallel_size=2, **options)
-        return EngineProcesses(self._folders["tied" if name == "adapter" else name], **options)
+        return EngineProcesses(folder_of(self._folders, name), **options)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +78,12 @@ def tied(engines):
 @pytest.fixture
 def untied(engines):
     return engines["untied"]
+
+
+@pytest.fixture(params=["tied", "short"])
+def either(request, engines):
+    """Of the same model: vLLM schedules the requests of one, and the adapter runs those of the other."""
+    return engines[request.param]
 
 
 def synced(engine, folder, *, seed, version=0, on_running="REFUSE"):
@@ -110,10 +124,10 @@ def test_building_leaves_random_state_and_thread_count_alone(tied):
     assert tied.call("state_after_building") == {"random": torch.rand(1).item(), "set_num_threads works": True}
 
 
-@pytest.mark.parametrize("name", ["tied", "untied"])
+@pytest.mark.parametrize("name", ["tied", "untied", "short"])
 def test_log_probs_equal_transformers_after_each_sync(engines, folders, name):
     for version, seed in enumerate([11, 12]):
-        model = synced(engines[name], folders[name], seed=seed, version=version)
+        model = synced(engines[name], folder_of(folders, name), seed=seed, version=version)
         for sampling in (
             Sampling(max_tokens=20),
             Sampling(max_tokens=20, temperature=0.5),
@@ -128,9 +142,9 @@ def test_log_probs_equal_transformers_after_each_sync(engines, folders, name):
                 torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["tied", pytest.param("tensor parallel", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["tied", "short", pytest.param("tensor parallel", marks=pytest.mark.slow)])
 def test_candidates_are_the_tokens_over_which_log_probs_are_normalised(engines, folders, name):
-    model = synced(engines[name], folders["tied" if name == "tied" else "untied"], seed=14)
+    model = synced(engines[name], folder_of(folders, name), seed=14)
     for cut in ({"top_k": 10}, {"top_p": 0.8}, {"top_p": 0.8, "top_k": 10}):
         sampling = Sampling(max_tokens=20, temperature=0.7, **cut)
         reporting = requests(3, sampling=replace(sampling, returns_candidates=True))
@@ -152,7 +166,7 @@ def test_candidates_are_the_tokens_over_which_log_probs_are_normalised(engines, 
 @pytest.mark.parametrize("name", ["tied", "untied", pytest.param("tensor parallel", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["unpacked", "packed", "by loaders"])
 def test_weights_are_those_of_vllm_s_own_reload_bit_for_bit(engines, folders, name, way):
-    weights = weights_of(AutoModelForCausalLM.from_pretrained(folders["tied" if name == "tied" else "untied"]), seed=13)
+    weights = weights_of(AutoModelForCausalLM.from_pretrained(folder_of(folders, name)), seed=13)
     asked = requests(6, sampling=Sampling(max_tokens=20))
     engines[name].call("forget_routes", way)
     found = []
@@ -208,36 +222,37 @@ def test_small_layers_are_not_packed(untied, folders):
     assert num_unpacked == num_layers > 0
 
 
-def test_a_response_ends_with_the_end_token_or_at_its_length(tied, folders):
-    synced(tied, folders["tied"], seed=1)
-    finished = tied.call("generate", requests(32, sampling=Sampling(max_tokens=30)))
+def test_a_response_ends_with_the_end_token_or_at_its_length(either, folders):
+    synced(either, folders["tied"], seed=1)
+    finished = either.call("generate", requests(32, sampling=Sampling(max_tokens=30)))
     for done in finished:
         assert (done.finish_reason == "stop") == (done.response_ids[-1] == END_ID)
         assert END_ID not in done.response_ids[:-1]
         assert done.finish_reason == "stop" or len(done.response_ids) == 30
     assert {done.finish_reason for done in finished} == {"stop", "length"}
-    ignoring = tied.call("generate", requests(32, sampling=Sampling(max_tokens=30, ignore_eos=True)))
+    ignoring = either.call("generate", requests(32, sampling=Sampling(max_tokens=30, ignore_eos=True)))
     assert {len(done.response_ids) for done in ignoring} == {30}
 
 
-def test_seeds_decide_the_tokens_whatever_the_order_and_the_batch(tied, folders):
-    synced(tied, folders["tied"], seed=2)
+def test_seeds_decide_the_tokens_whatever_the_order_and_the_batch(either, folders):
+    synced(either, folders["tied"], seed=2)
     asked = requests(12, sampling=Sampling(max_tokens=16))
-    together = by_id(tied.call("generate", asked))
-    assert by_id(tied.call("generate", asked[::-1])) == together
-    assert by_id(tied.call("submit_one_per_step", asked)) == together
+    together = by_id(either.call("generate", asked))
+    assert by_id(either.call("generate", asked[::-1])) == together
+    assert by_id(either.call("submit_one_per_step", asked)) == together
 
 
 @pytest.mark.parametrize(
     ("name", "num_tokens", "expected"),
     [
         ("tied", 20, 20),  # the cache has whole blocks of 128 tokens
+        ("short", 20, 20),
         ("untied", 150, 150 + 22),  # all but the first sample read 128 tokens from the cache
         pytest.param("tensor parallel", 20, 20, marks=pytest.mark.slow),
     ],
 )
 def test_a_prompt_is_computed_once_for_all_its_samples(engines, folders, name, num_tokens, expected):
-    engine, folder = engines[name], folders["tied" if name == "tied" else "untied"]
+    engine, folder = engines[name], folder_of(folders, name)
     synced(engine, folder, seed=2)
     other, *_ = requests(1, sampling=Sampling(max_tokens=6, ignore_eos=True))
     prompt = [3 + i % 50 for i in range(num_tokens)]
@@ -252,38 +267,71 @@ def test_a_prompt_is_computed_once_for_all_its_samples(engines, folders, name, n
     ]
 
 
-def test_prompts_that_differ_or_begin_later_are_computed_separately(tied, folders):
-    synced(tied, folders["tied"], seed=2)
+def test_prompts_that_differ_or_begin_later_are_computed_separately(either, folders):
+    synced(either, folders["tied"], seed=2)
     first, second, third = (replace(each, prompt_ids=[5] * 9) for each in requests(3))
     second = replace(second, prompt_ids=[5] * 8 + [6])
-    _, counts = tied.call("generate_and_count", [first, second])
+    _, counts = either.call("generate_and_count", [first, second])
     assert counts[0] == 18
-    tied.call("generate", [first], 1)
-    _, counts = tied.call("generate_and_count", [third, replace(third, request_id="fourth")])
+    either.call("generate", [first], 1)
+    _, counts = either.call("generate_and_count", [third, replace(third, request_id="fourth")])
     assert counts[0] == 9 + 1, "one of the two that begin, and a token of the one in progress"
 
 
-def test_another_seed_gives_another_sample(tied, folders):
-    synced(tied, folders["tied"], seed=2)
+def test_sequences_that_fit_into_a_block_get_the_same_tokens_and_log_probs_without_the_scheduler(engines, folders):
+    found = []
+    for name in ("tied", "short"):
+        synced(engines[name], folders["tied"], seed=2)
+        random, greedy, narrow = (
+            requests(12, sampling=sampling)
+            for sampling in (
+                Sampling(max_tokens=20, temperature=0.7),
+                Sampling(max_tokens=20, temperature=0),
+                Sampling(max_tokens=20, top_k=12, top_p=0.8, ignore_eos=True),
+            )
+        )
+        kinds = {"random": random, "greedy": greedy, "narrow": narrow}
+        asked = [
+            replace(each, request_id=f"{kind}{i}") for kind, group in kinds.items() for i, each in enumerate(group)
+        ]
+        found.append(by_id(engines[name].call("generate", asked)))
+    assert found[0] == found[1]
+
+
+def test_sequences_that_fit_into_a_block_wait_for_one_and_never_lose_it(engines, folders):
+    engine = engines["short"]
+    synced(engine, folders["tied"], seed=4)
+    asked = requests(1, sampling=Sampling(max_tokens=40, ignore_eos=True)) * 200
+    asked = [replace(each, request_id=f"s{i}", seed=i) for i, each in enumerate(asked)]
+    engine.call("usage")
+    together = by_id(engine.call("generate", asked))
+    usage = engine.call("usage")
+    assert 0 < usage.running < 200 and usage.waiting > 0 and usage.preemptions == 0
+    for each in asked[::67]:
+        assert engine.call("generate", [each]) == [together[each.request_id]]
+
+
+def test_another_seed_gives_another_sample(either, folders):
+    synced(either, folders["tied"], seed=2)
     asked = requests(1, sampling=Sampling(max_tokens=16))[0]
     others = [replace(asked, request_id=f"s{seed}", seed=seed) for seed in (1, 2**31 + 5, 2**62)]
-    assert len({tuple(done.response_ids) for done in tied.call("generate", others)}) == 3
+    assert len({tuple(done.response_ids) for done in either.call("generate", others)}) == 3
 
 
-def test_samples_are_drawn_from_the_model_s_own_distribution(tied, folders):
+def test_samples_are_drawn_from_the_model_s_own_distribution(either, folders):
     """Of many seeds at one position, and of one seed at many positions."""
-    model = synced(tied, folders["tied"], seed=2)
+    model = synced(either, folders["tied"], seed=2)
     asked = requests(1, sampling=Sampling(max_tokens=1))[0]
     # Neighbouring seeds, which a poor hash would make alike.
     many = [replace(asked, request_id=f"s{seed}", seed=seed) for seed in range(4000)]
-    first = [done.response_ids[0] for done in tied.call("generate", many)]
+    first = [done.response_ids[0] for done in either.call("generate", many)]
     expected = model(torch.tensor([asked.prompt_ids])).logits[0, -1].softmax(-1)
     assert_drawn_from(first, expected.expand(len(first), -1))
 
-    long = Sampling(max_tokens=MAX_MODEL_LEN - 4, ignore_eos=True)
+    long = Sampling(max_tokens=SHORT_MODEL_LEN - 4, ignore_eos=True)
     few = [replace(asked, request_id=f"s{seed}", seed=seed, sampling=long) for seed in range(20)]
     tokens, distributions = [], []
-    for done in tied.call("generate", few):
+    for done in either.call("generate", few):
         ids = torch.tensor([asked.prompt_ids + done.response_ids])
         distributions.append(model(ids).logits[0, len(asked.prompt_ids) - 1 : -1].softmax(-1))
         tokens += done.response_ids
@@ -297,16 +345,16 @@ def assert_drawn_from(tokens, distributions):
     assert ((counts - expected).abs() <= 5 * variance.sqrt() + 1).all(), (counts, expected)
 
 
-def test_greedy_and_random_samples_share_a_batch(tied, folders):
-    model = synced(tied, folders["tied"], seed=2)
+def test_greedy_and_random_samples_share_a_batch(either, folders):
+    model = synced(either, folders["tied"], seed=2)
     random = requests(6, sampling=Sampling(max_tokens=12))
     greedy = [
         replace(asked, request_id=f"g{i}", sampling=Sampling(max_tokens=12, temperature=0))
         for i, asked in enumerate(random)
     ]
-    alone = by_id(tied.call("generate", random)) | by_id(tied.call("generate", greedy))
+    alone = by_id(either.call("generate", random)) | by_id(either.call("generate", greedy))
     together = [asked for pair in zip(random, greedy, strict=True) for asked in pair]
-    finished = by_id(tied.call("generate", together))
+    finished = by_id(either.call("generate", together))
     for asked in together:
         done = finished[asked.request_id]
         assert done.response_ids == alone[asked.request_id].response_ids
@@ -314,27 +362,27 @@ def test_greedy_and_random_samples_share_a_batch(tied, folders):
         torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=0)
 
 
-def test_abort_returns_what_was_generated_and_the_rest_continues(tied, folders):
-    synced(tied, folders["tied"], seed=3)
+def test_abort_returns_what_was_generated_and_the_rest_continues(either, folders):
+    synced(either, folders["tied"], seed=3)
     asked = requests(8, sampling=Sampling(max_tokens=16, ignore_eos=True))
-    whole = by_id(tied.call("generate", asked))
-    assert tied.call("generate", asked, 5) == []
+    whole = by_id(either.call("generate", asked))
+    assert either.call("generate", asked, 5) == []
     unwanted = [asked[1].request_id, asked[6].request_id]
-    aborted = by_id(tied.call("abort", [*unwanted, "never submitted"]))
+    aborted = by_id(either.call("abort", [*unwanted, "never submitted"]))
     assert aborted.keys() == set(unwanted)
     for request_id, done in aborted.items():
         assert done.finish_reason == "abort"
         assert done.response_ids == whole[request_id].response_ids[:5]
         assert done.log_probs == whole[request_id].log_probs[:5]
-    rest = by_id(tied.call("more_steps"))
+    rest = by_id(either.call("more_steps"))
     assert rest == {request_id: done for request_id, done in whole.items() if request_id not in unwanted}
-    assert not tied.call("has_unfinished")
+    assert not either.call("has_unfinished")
 
 
-def test_abort_of_a_request_that_has_not_begun_returns_no_tokens(tied, folders):
-    synced(tied, folders["tied"], seed=3)
-    tied.call("submit", requests(1))
-    (aborted,) = tied.call("abort", ["r0"])
+def test_abort_of_a_request_that_has_not_begun_returns_no_tokens(either, folders):
+    synced(either, folders["tied"], seed=3)
+    either.call("submit", requests(1))
+    (aborted,) = either.call("abort", ["r0"])
     assert (aborted.response_ids, aborted.log_probs, aborted.finish_reason) == ([], [], "abort")
 
 
@@ -420,25 +468,25 @@ def switched(engine, folder, on_running):
     return before, after
 
 
-def test_requests_that_are_recomputed_continue_as_if_the_new_weights_had_read_their_tokens(tied, folders):
-    assert max(switched(tied, folders["tied"], "RECOMPUTE")) < 1e-5
+def test_requests_that_are_recomputed_continue_as_if_the_new_weights_had_read_their_tokens(either, folders):
+    assert max(switched(either, folders["tied"], "RECOMPUTE")) < 1e-5
 
 
-def test_requests_that_are_kept_continue_with_the_keys_of_the_old_weights(tied, folders):
-    before, after = switched(tied, folders["tied"], "KEEP")
+def test_requests_that_are_kept_continue_with_the_keys_of_the_old_weights(either, folders):
+    before, after = switched(either, folders["tied"], "KEEP")
     assert before < 1e-5
     assert after > 1e-3, "two unrelated models must differ if the old keys are still read"
 
 
-def test_each_token_names_the_weights_that_sampled_it(tied, folders):
+def test_each_token_names_the_weights_that_sampled_it(either, folders):
     """slime issue 2092: the tokens of three versions in one response."""
-    synced(tied, folders["tied"], seed=5)
+    synced(either, folders["tied"], seed=5)
     [asked] = requests(1, sampling=Sampling(max_tokens=12, ignore_eos=True))
-    assert tied.call("generate", [asked], 3) == []
+    assert either.call("generate", [asked], 3) == []
     for version in (1, 2):
-        synced(tied, folders["tied"], seed=5 + version, version=version, on_running="KEEP")
-        assert tied.call("more_steps", 4) == []
-    [found] = tied.call("more_steps")
+        synced(either, folders["tied"], seed=5 + version, version=version, on_running="KEEP")
+        assert either.call("more_steps", 4) == []
+    [found] = either.call("more_steps")
     assert found.versions == (VersionSpan(0, 0), VersionSpan(3, 1), VersionSpan(7, 2))
 
 
@@ -461,45 +509,45 @@ def test_requests_of_another_salt_never_read_cached_keys(untied, folders):
     untied.call("abort", ["long"])
 
 
-def test_calls_out_of_order_raise(tied, folders):
-    synced(tied, folders["tied"], seed=5)
-    tied.call("submit", requests(1))
+def test_calls_out_of_order_raise(either, folders):
+    synced(either, folders["tied"], seed=5)
+    either.call("submit", requests(1))
     with pytest.raises(RuntimeError, match="begin_sync was called while requests are unfinished"):
-        tied.call("begin_sync", 1)
+        either.call("begin_sync", 1)
     with pytest.raises(RuntimeError, match="sleep was called while requests are unfinished"):
-        tied.call("sleep")
+        either.call("sleep")
     with pytest.raises(ValueError, match="already in use"):
-        tied.call("submit", requests(1))
-    tied.call("abort", ["r0"])
-    tied.call("begin_sync", 1)
+        either.call("submit", requests(1))
+    either.call("abort", ["r0"])
+    either.call("begin_sync", 1)
     with pytest.raises(StaleWeightsError, match="during the sync to version 1"):
-        tied.call("submit", requests(1))
+        either.call("submit", requests(1))
     with pytest.raises(ValueError, match="missing"):
-        tied.call("finish_sync")
+        either.call("finish_sync")
 
 
-def test_a_woken_engine_refuses_requests_until_it_is_synced(tied, folders):
-    synced(tied, folders["tied"], seed=6)
-    tied.call("sleep")
-    tied.call("wake")
+def test_a_woken_engine_refuses_requests_until_it_is_synced(either, folders):
+    synced(either, folders["tied"], seed=6)
+    either.call("sleep")
+    either.call("wake")
     with pytest.raises(StaleWeightsError):
-        tied.call("submit", requests(1))
-    synced(tied, folders["tied"], seed=6)
-    assert len(tied.call("generate", requests(2))) == 2
+        either.call("submit", requests(1))
+    synced(either, folders["tied"], seed=6)
+    assert len(either.call("generate", requests(2))) == 2
 
 
-def test_a_sleeping_engine_refuses_requests_until_it_is_synced_and_awake(tied, folders):
-    synced(tied, folders["tied"], seed=6)
-    tied.call("sleep")
+def test_a_sleeping_engine_refuses_requests_until_it_is_synced_and_awake(either, folders):
+    synced(either, folders["tied"], seed=6)
+    either.call("sleep")
     with pytest.raises(RuntimeError, match="sleeping engine"):
-        tied.call("submit", requests(1))
-    synced(tied, folders["tied"], seed=6, version=3)
+        either.call("submit", requests(1))
+    synced(either, folders["tied"], seed=6, version=3)
     with pytest.raises(RuntimeError, match="sleeping engine"):
-        tied.call("submit", requests(1))
+        either.call("submit", requests(1))
     with pytest.raises(RuntimeError, match=r"half-awake engine.*wake\(\) first"):
-        tied.call("sleep")
-    tied.call("wake")
-    assert len(tied.call("generate", requests(2))) == 2
+        either.call("sleep")
+    either.call("wake")
+    assert len(either.call("generate", requests(2))) == 2
 
 
 @pytest.mark.parametrize(

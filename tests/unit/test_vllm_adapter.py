@@ -259,8 +259,8 @@ class EngineOfRequests:
     """An engine that keeps what it is asked, and whose steps return given outputs."""
 
     def __init__(self) -> None:
-        self.engine_core = self
-        self.input_processor = self
+        self.engine_core = self.input_processor = self
+        self.batch_queue, self.batch_queue_size = None, 1
         self.processed: list[str] = []
         self.added: list[Any] = []
         self.outputs: list[Any] = []
@@ -297,12 +297,23 @@ def asked(request_id: str, **more: Any) -> Request:
     )
 
 
+def scheduled(found: EngineOfRequests) -> Any:
+    reported = module("log_probs").ReportedLogProbs(SimpleNamespace(update_from_output=None))
+    requests = module("requests").ScheduledRequests
+    return requests(found, end_token_ids={7, 2}, adapter=None, reported=reported, counted=None)
+
+
+def output(request: Any, *, cached: int | None = None, finish_reason: str | None = None) -> SimpleNamespace:
+    stats = None if cached is None else SimpleNamespace(num_cached_tokens=cached)
+    return SimpleNamespace(request_id=request.request_id, prefill_stats=stats, finish_reason=finish_reason)
+
+
 def test_requests_that_sample_alike_are_processed_once_and_keep_their_own_prompt_seed_and_salt() -> None:
     found = EngineOfRequests()
-    opened = module("requests").OpenRequests(found, end_token_ids={7, 2}, adapter=None)
+    opened = scheduled(found)
     others = [asked("b", prompt_ids=[5], seed=2, salt="v1"), asked("c", sampling=Sampling(max_tokens=6)), asked("d")]
     for request in (asked("a"), *others):
-        opened.add(request, is_counted=False)
+        opened.add(request)
     assert found.processed == ["a", "c", "d"], "only the last result is kept"
     assert [(each.prompt_token_ids, each.sampling_params.seed, each.cache_salt) for each in found.added[:2]] == [
         ([3, 4], 1, None),
@@ -314,36 +325,36 @@ def test_requests_that_sample_alike_are_processed_once_and_keep_their_own_prompt
 
 def test_an_id_that_is_used_again_is_another_one_for_the_engine() -> None:
     found = EngineOfRequests()
-    opened = module("requests").OpenRequests(found, end_token_ids=(), adapter=None)
-    first = opened.add(asked("a"), is_counted=True)
-    found.outputs = [SimpleNamespace(request_id=first.vllm_id, prefill_stats=None, finish_reason="length")]
-    assert opened.step() == [first]
+    opened = scheduled(found)
+    opened.add(asked("a"))
+    found.outputs = [output(found.added[0], finish_reason="length")]
+    assert [each.request_id for each in opened.step()] == ["a"]
     assert "a" not in opened
-    assert opened.add(asked("a"), is_counted=True).vllm_id != first.vllm_id
+    opened.add(asked("a"))
+    first, second = found.added
+    assert first.request_id != second.request_id
     assert "a" in opened
 
 
 def test_tokens_are_those_of_the_engines_own_request_and_outputs_of_aborted_ones_are_dropped() -> None:
     found = EngineOfRequests()
-    opened = module("requests").OpenRequests(found, end_token_ids=(), adapter=None)
-    first, second = (opened.add(asked(name), is_counted=True) for name in "ab")
-    for request in found.added:
-        request.append_output_token_ids([8, 9])
-    cached = SimpleNamespace(num_cached_tokens=2)
-    found.outputs = [
-        SimpleNamespace(request_id=each.vllm_id, prefill_stats=cached, finish_reason=None) for each in (first, second)
-    ]
+    opened = scheduled(found)
+    for name in "ab":
+        opened.add(asked(name))
+        found.added[-1].append_output_token_ids([8, 9])
+        opened._reported._of_request[found.added[-1].request_id] += [-0.5, -1.5]
+    first, second = found.added
+    found.outputs = [output(each, cached=2) for each in (first, second)]
     assert opened.step() == []
     assert opened.num_sampled() == {"a": 2, "b": 2}
-    assert opened.abort(["b", "b", "c"]) == [second]
-    assert [request.request_id for request in found.added] == [first.vllm_id]
-    again = SimpleNamespace(num_cached_tokens=0)  # of a request that was put back and computed anew
-    found.outputs = [
-        SimpleNamespace(request_id=each.vllm_id, prefill_stats=again, finish_reason="stop") for each in (second, first)
-    ]
-    assert opened.step() == [first]
+    assert [each.request_id for each in opened.abort(["b", "b", "c"])] == ["b"]
+    assert found.added == [first]
+    # It was put back meanwhile, and computed anew.
+    found.outputs = [output(second), output(first, cached=0, finish_reason="stop")]
+    (ended,) = opened.step()
     assert not opened
-    assert (first.token_ids, first.num_cached_tokens, first.finish_reason) == ([8, 9], 2, "stop")
+    assert (ended.token_ids, ended.log_probs) == ([8, 9], [-0.5, -1.5])
+    assert (ended.num_cached_tokens, ended.finish_reason) == (2, "stop")
 
 
 def scheduler_of_blocks(*, block_size: int = 16, **more: Any) -> tuple[SimpleNamespace, list[int]]:
@@ -389,6 +400,73 @@ def test_slots_are_always_searched_for_where_blocks_get_free_while_a_request_run
     drafting, _ = scheduler_of_blocks()
     drafting.num_lookahead_tokens = 2
     assert not module("blocks").BlockTails.fit(drafting)
+
+
+def short_sequences(*, num_blocks: int = 9, max_num_seqs: int = 8, max_num_batched_tokens: int = 100) -> Any:
+    """Sequences whose next token is always 5, and the ids and blocks of those that each step computes."""
+    group = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=32))
+    cache = SimpleNamespace(num_blocks=num_blocks)
+    runner = SimpleNamespace(attn_groups=[[group]], kv_cache_config=cache)
+    found = module("short_sequences").ShortSequences(
+        runner, None, end_token_ids={5}, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
+    )
+    steps: list[dict[str, int]] = []
+
+    def next_tokens(rows: list[Any]) -> list[int]:
+        steps.append({each.request_id: each.block for each in rows})
+        for each in rows:
+            each.num_computed += len(each.new_tokens())
+        return [5] * len(rows)
+
+    found._next_tokens = next_tokens
+    return found, steps
+
+
+LONG = Sampling(max_tokens=9, ignore_eos=True)
+
+
+def test_sequences_that_came_first_begin_as_blocks_slots_and_the_tokens_of_a_step_allow() -> None:
+    by_blocks, steps = short_sequences(num_blocks=3)
+    by_slots, other_steps = short_sequences(max_num_seqs=2)
+    by_tokens, more_steps = short_sequences(max_num_batched_tokens=7)
+    for number in range(4):
+        for found in (by_blocks, by_slots, by_tokens):
+            found.add(asked(f"{number}", prompt_ids=[1, 2, 3], sampling=LONG))
+    for _ in range(3):
+        for found in (by_blocks, by_slots, by_tokens):
+            found.step()
+    assert [list(step) for step in steps] == [list(step) for step in other_steps] == [["0", "1"]] * 3
+    # Six tokens of two prompts; two tokens and one prompt; three tokens and one prompt.
+    assert [list(step) for step in more_steps] == [["0", "1"], ["0", "1", "2"], ["0", "1", "2", "3"]]
+    assert by_blocks.queues() == by_slots.queues() == (2, 2)
+    assert [each.request_id for each in by_blocks.abort(["1", "3", "none"])] == ["1", "3"]
+    by_blocks.step()
+    assert steps[-1] == {"0": steps[0]["0"], "2": steps[0]["1"]}, "the block of an aborted sequence is used again"
+    assert 0 not in steps[0].values(), "vLLM writes padding to block 0"
+
+
+def test_a_short_sequence_ends_at_an_end_token_or_at_its_length() -> None:
+    found, _ = short_sequences()
+    found.add(asked("ends", sampling=Sampling(max_tokens=3)))
+    found.add(asked("goes on", sampling=Sampling(max_tokens=3, ignore_eos=True)))
+    ended = [[(each.request_id, each.token_ids, each.finish_reason) for each in found.step()] for _ in range(4)]
+    assert ended == [[("ends", [5], "stop")], [], [("goes on", [5, 5, 5], "length")], []]
+    assert not found
+
+
+def test_sequences_whose_keys_are_dropped_are_computed_anew_in_their_order() -> None:
+    found, steps = short_sequences(max_num_batched_tokens=9)
+    for name in ("a", "b", "later"):
+        found.add(asked(name, prompt_ids=[1, 2, 3], sampling=LONG))
+    found.step()
+    found.step()
+    found.drop_caches()
+    assert found.queues() == (0, 3)
+    assert found.num_sampled() == {"a": 2, "b": 2, "later": 2}
+    found.step()
+    assert list(steps[-1]) == ["a"], "its five tokens, but not those of the second"
+    found.step()
+    assert list(steps[-1]) == ["a", "b"]
 
 
 def test_rows_that_share_their_tokens_are_left_out_and_get_the_results_of_the_first() -> None:

@@ -14,19 +14,20 @@ import torch.distributed as dist
 from vllm import EngineArgs
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from verl_like.backends.base import Finished, Request, Sampling
+from verl_like.backends.base import Finished, Request
 from verl_like.backends.lifecycle import SyncedEngine
 from verl_like.backends.model_folder import ModelFolder, as_in_files, converts, model_folder
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.blocks import BlockTails
 from verl_like.backends.vllm.kernels import check_kernels
-from verl_like.backends.vllm.log_probs import ReportedLogProbs, TokenLogProbs
+from verl_like.backends.vllm.log_probs import ReportedLogProbs
 from verl_like.backends.vllm.packing import PackedWeights
-from verl_like.backends.vllm.requests import OpenRequest, OpenRequests
+from verl_like.backends.vllm.requests import OpenRequest, OpenRequests, ScheduledRequests
 from verl_like.backends.vllm.sampling import CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.backends.vllm.shared_prompts import SharedPrompts
+from verl_like.backends.vllm.short_sequences import ShortSequences
 from verl_like.config.schema import ModelConfig, RolloutConfig
 from verl_like.context import current
 from verl_like.machine.engine_arguments import OWN, unusable
@@ -98,17 +99,8 @@ class VllmEngine(SyncedEngine):
         )
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
-        runner, scheduler = internals.model_runner(self._engine), internals.scheduler_of(self._engine)
-        if device == "cpu" and BlockTails.fit(scheduler):
-            BlockTails(scheduler)  # the scheduler keeps it
-        has_masks = rollout.keep_sampling_mask and device == "cuda"
-        self._reported = ReportedLogProbs(scheduler, has_masks=has_masks)
-        self._counted = CountedSampling(runner) if device == "cpu" and CountedSampling.is_available() else None
-        self._requests = OpenRequests(self._engine, end_token_ids=self.end_token_ids, adapter=self._adapter)
-        self._log_probs: dict[str, TokenLogProbs] = {}  # vLLM's id -> what collects the request's log-probs
-        if device == "cpu" and SharedPrompts.fit(runner):
-            SharedPrompts(runner)  # replaces the runner's forward pass, which keeps it
-        built, self._folder = runner.get_model(), folder
+        self._requests = self._open_requests(rollout, max_model_len)
+        built, self._folder = internals.model_runner(self._engine).get_model(), folder
         is_plain = self._adapter is None and PackedWeights.fit(built) and not converts(folder)
         is_packed = is_plain and device == "cpu"
         self._packed = PackedWeights(built, folder.tied_names, num_passes=max_model_len) if is_packed else None
@@ -117,29 +109,50 @@ class VllmEngine(SyncedEngine):
             [name for tied in folder.tied_names.values() for name in tied], built
         )
 
+    def _open_requests(self, rollout: RolloutConfig, max_model_len: int) -> OpenRequests:
+        """Return what runs the requests: the adapter itself where vLLM's scheduler would have nothing to decide."""
+        runner, scheduler = internals.model_runner(self._engine), internals.scheduler_of(self._engine)
+        is_counted = self._device == "cpu" and CountedSampling.is_available()
+        shared = SharedPrompts(runner) if self._device == "cpu" and SharedPrompts.fit(runner) else None
+        # Arguments of the user may be for the scheduler.
+        is_plain = is_counted and rollout.tensor_parallel_size == 1 and not rollout.engine_kwargs
+        if shared is not None and is_plain and ShortSequences.fit(runner, max_model_len):
+            return ShortSequences(
+                runner,
+                shared,
+                end_token_ids=self.end_token_ids,
+                max_num_seqs=rollout.num_seqs,
+                max_num_batched_tokens=rollout.max_num_batched_tokens,
+            )
+        if self._device == "cpu" and BlockTails.fit(scheduler):
+            BlockTails(scheduler)  # the scheduler keeps it
+        return ScheduledRequests(
+            self._engine,
+            end_token_ids=self.end_token_ids,
+            adapter=self._adapter,
+            reported=ReportedLogProbs(scheduler, has_masks=rollout.keep_sampling_mask and self._device == "cuda"),
+            counted=CountedSampling(runner) if is_counted else None,
+        )
+
     def submit(self, requests: list[Request]) -> None:
         self._check_submit(requests, in_use=self._requests)
         for request in requests:
-            source = self._source(request.sampling)
-            opened = self._requests.add(request, is_counted=source is self._counted)
-            self._log_probs[opened.vllm_id] = source
-            source.begin(opened.vllm_id, seed=request.seed, wants_candidates=request.sampling.returns_candidates)
+            self._requests.add(request)
 
     def step(self) -> list[Finished]:
         self._check_step()
-        _, waiting = internals.queues(self._engine)
+        _, waiting = self._requests.queues()
         with self._eager():
             ended = self._requests.step()
         finished = [self._finished(opened) for opened in ended]
         self._record_usage(waiting, num_finished=len(finished))
-        self._drain_if_idle()
         return finished
 
     def _record_usage(self, waiting: int, *, num_finished: int) -> None:
         """Record queue usage after a step; ``waiting`` is the queue's length before it, and the queue grows only by
         preemption.
         """
-        running, still_waiting = internals.queues(self._engine)
+        running, still_waiting = self._requests.queues()
         running += num_finished
         self.usage.record(running=running, waiting=still_waiting)
         # A queue that only waits for its turn in the step's tokens gets shorter.
@@ -151,17 +164,11 @@ class VllmEngine(SyncedEngine):
         return bool(self._requests)
 
     def num_free_slots(self) -> int:
-        running, waiting = internals.queues(self._engine)
+        running, waiting = self._requests.queues()
         return 0 if waiting else self._max_num_seqs - running
 
     def abort(self, request_ids: Iterable[str]) -> list[Finished]:
-        aborted = [self._result(opened, "abort") for opened in self._requests.abort(request_ids)]
-        self._drain_if_idle()
-        return aborted
-
-    def _drain_if_idle(self) -> None:
-        if not self._requests:
-            internals.drain(self._engine)
+        return [self._result(opened, "abort") for opened in self._requests.abort(request_ids)]
 
     def _load_weights(self, weights: Iterator[tuple[str, Any]]) -> None:
         if self._adapter is not None:
@@ -179,11 +186,7 @@ class VllmEngine(SyncedEngine):
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": taken})
 
     def _drop_caches(self) -> None:
-        if not (self._engine.vllm_config.cache_config.enable_prefix_caching or self.has_unfinished()):
-            return  # vLLM would walk through all blocks
-        # Requests that a sync keeps return to the queue in their order, with the tokens that they have.
-        is_dropped = self._engine.reset_prefix_cache(reset_running_requests=self.has_unfinished())
-        assert is_dropped, "the prefix cache could not be dropped although no request is running"
+        self._requests.drop_caches()
 
     def _free_memory(self) -> None:
         if self._device == "cuda":  # level 1 keeps in host memory the weights that no sync transfers
@@ -211,27 +214,22 @@ class VllmEngine(SyncedEngine):
         # the first rollout on CPU.
         return torch.compiler.set_stance("force_eager") if self._device == "cpu" else nullcontext()
 
-    def _source(self, sampling: Sampling) -> TokenLogProbs:
-        """Return what collects the log-probs of requests that sample in this way."""
-        return self._counted if self._counted is not None and sampling.temperature > 0 else self._reported
-
     def _finished(self, opened: OpenRequest) -> Finished:
         assert opened.finish_reason in ("stop", "length"), (
             f"vLLM ended request {opened.request_id} with {opened.finish_reason!r}"
         )
-        self.usage.cached_prompt_tokens += opened.num_cached_tokens or 0
+        self.usage.cached_prompt_tokens += opened.num_cached_tokens
         return self._result(opened, opened.finish_reason)
 
     def _result(self, opened: OpenRequest, finish_reason: str) -> Finished:
-        vllm_id, token_ids = opened.vllm_id, opened.token_ids
-        collected = self._log_probs.pop(vllm_id)
+        token_ids = opened.token_ids
         return Finished(
             request_id=opened.request_id,
             response_ids=token_ids,
             finish_reason=finish_reason,
-            num_cached_tokens=opened.num_cached_tokens or 0,
-            log_probs=collected.taken(vllm_id, len(token_ids)),
-            candidates=collected.taken_candidates(vllm_id, len(token_ids)),
+            num_cached_tokens=opened.num_cached_tokens,
+            log_probs=opened.log_probs,
+            candidates=opened.candidates,
             versions=self._versions_of(opened.request_id, len(token_ids)),
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 
 class TokenLogProbs:
@@ -40,6 +41,12 @@ class TokenLogProbs:
         found = self._of_request.pop(request_id)
         assert len(found) == num_tokens, f"{len(found)} log-probs for {num_tokens} tokens"
         return found
+
+
+def finite_ids(logits: Tensor) -> list[NDArray[np.int32]]:
+    """Return the ids above -inf of each row of [B, V] logits."""
+    row_of, token_ids = logits.isfinite().numpy().nonzero()
+    return np.split(token_ids.astype(np.int32), np.searchsorted(row_of, np.arange(1, len(logits))))
 
 
 class ReportedLogProbs(TokenLogProbs):

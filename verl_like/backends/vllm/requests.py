@@ -8,12 +8,14 @@ the scheduler's requests have all tokens. Checked against vllm 0.32, llm_engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from vllm import SamplingParams
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
@@ -23,51 +25,108 @@ from vllm.v1.request import Request as EngineRequest
 
 from verl_like.backends.base import Request, Sampling
 from verl_like.backends.vllm import internals
+from verl_like.backends.vllm.log_probs import ReportedLogProbs, TokenLogProbs
+from verl_like.backends.vllm.sampling import CountedSampling
 
 if TYPE_CHECKING:
     from verl_like.backends.vllm.adapter import EngineAdapter
 
 
-@dataclass(slots=True)
-class OpenRequest:
-    """A request to the engine.
-
-    Args:
-        request_id: our id; vLLM's id is unique even among requests that have ended.
-        request: vLLM's object, which has the tokens so far.
-        num_cached_tokens: of the prompt, found in the prefix cache; None before its first step.
-        finish_reason: "stop" or "length"; empty until the request has ended.
-    """
-
-    request_id: str
-    request: EngineRequest
-    num_cached_tokens: int | None = None
-    finish_reason: str = ""
+class OpenRequest(Protocol):
+    """A request to an engine, with its results so far."""
 
     @property
-    def vllm_id(self) -> str:
-        return str(self.request.request_id)
+    def request_id(self) -> str: ...
 
     @property
     def token_ids(self) -> list[int]:
         """The tokens sampled so far."""
+
+    log_probs: list[float]  # of its tokens, once it has ended
+    candidates: list[NDArray[np.int32]]  # of its tokens, if it wants them
+    num_cached_tokens: int  # of the prompt, found in the prefix cache
+    finish_reason: str  # "stop" or "length"; empty until it has ended
+
+
+class OpenRequests(Protocol):
+    """The unfinished requests of an engine, by id."""
+
+    def __contains__(self, request_id: object) -> bool: ...
+
+    def __bool__(self) -> bool: ...
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+
+    def step(self) -> Sequence[OpenRequest]:
+        """Advance by one step and return the requests that have ended."""
+
+    def abort(self, request_ids: Iterable[str]) -> Sequence[OpenRequest]:
+        """Stop the requests with these ids, without those that have ended, and return them."""
+
+    def num_sampled(self) -> dict[str, int]:
+        """Return the number of tokens so far."""
+
+    def queues(self) -> tuple[int, int]:
+        """Return the numbers of running and of waiting requests."""
+
+    def drop_caches(self) -> None:
+        """Drop all keys and values; requests in progress compute theirs anew in the next step."""
+
+
+@dataclass(slots=True)
+class ScheduledRequest:
+    """A request in vLLM's scheduler.
+
+    Args:
+        request: vLLM's object, which has the tokens so far. Its id is unique even among requests that have ended.
+        source: collects its log-probs.
+        is_reading: whether no step has computed the prompt.
+    """
+
+    request_id: str
+    request: EngineRequest
+    source: TokenLogProbs
+    is_reading: bool = True
+    num_cached_tokens: int = 0
+    finish_reason: str = ""
+    log_probs: list[float] = field(default_factory=list)
+    candidates: list[NDArray[np.int32]] = field(default_factory=list)
+
+    @property
+    def engine_id(self) -> str:
+        return str(self.request.request_id)
+
+    @property
+    def token_ids(self) -> list[int]:
         return list(self.request.output_token_ids)
 
 
-class OpenRequests:
-    """Adds requests to an engine, and returns those that its steps have ended.
+class ScheduledRequests:
+    """The unfinished requests of vLLM's scheduler.
 
     Args:
         end_token_ids: end a response, unless the request ignores them.
         adapter: the adapter of all requests, if they have one.
+        reported: collects log-probs from vLLM's sampler.
+        counted: samples on CPU for requests that are not greedy, and collects their log-probs.
     """
 
-    def __init__(self, engine: LLMEngine, *, end_token_ids: Iterable[int], adapter: EngineAdapter | None) -> None:
+    def __init__(
+        self,
+        engine: LLMEngine,
+        *,
+        end_token_ids: Iterable[int],
+        adapter: EngineAdapter | None,
+        reported: ReportedLogProbs,
+        counted: CountedSampling | None,
+    ) -> None:
         self._engine, self._lora_request = engine, None if adapter is None else adapter.request
         self._end_token_ids = sorted(end_token_ids)
+        self._reported, self._counted = reported, counted
         self._numbers = count()
-        self._of_vllm_id: dict[str, OpenRequest] = {}
-        self._by_id: dict[str, OpenRequest] = {}  # by our id
+        self._of_engine_id: dict[str, ScheduledRequest] = {}
+        self._by_id: dict[str, ScheduledRequest] = {}  # by our id
         self._processed: tuple[Sampling, EngineCoreRequest] | None = None  # the last result of vLLM's input processor
 
     def __contains__(self, request_id: object) -> bool:
@@ -76,13 +135,8 @@ class OpenRequests:
     def __bool__(self) -> bool:
         return bool(self._by_id)
 
-    def add(self, request: Request, *, is_counted: bool) -> OpenRequest:
-        """Queue a request.
-
-        Args:
-            is_counted: whether the adapter samples it (:mod:`verl_like.backends.vllm.sampling`); otherwise vLLM samples
-                it with its seed, and reports log-probs.
-        """
+    def add(self, request: Request) -> None:
+        is_counted = self._counted is not None and request.sampling.temperature > 0
         added = copy(self._template(request, is_counted=is_counted))
         added.request_id = f"{request.request_id}-{next(self._numbers)}"
         added.prompt_token_ids, added.cache_salt = request.prompt_ids, request.salt or None
@@ -90,39 +144,56 @@ class OpenRequests:
         if not is_counted:
             added.sampling_params = copy(added.sampling_params)
             added.sampling_params.seed = request.seed
-        opened = OpenRequest(request.request_id, internals.add_request(self._engine, added))
-        self._of_vllm_id[added.request_id] = self._by_id[request.request_id] = opened
-        return opened
+        source = self._counted if self._counted is not None and is_counted else self._reported
+        source.begin(added.request_id, seed=request.seed, wants_candidates=request.sampling.returns_candidates)
+        opened = ScheduledRequest(request.request_id, internals.add_request(self._engine, added), source)
+        self._of_engine_id[added.request_id] = self._by_id[request.request_id] = opened
 
-    def step(self) -> list[OpenRequest]:
-        """Advance the engine by one step and return the requests that have ended."""
+    def step(self) -> list[ScheduledRequest]:
         ended = []
         for output in self._engine.engine_core.get_output().outputs:
-            opened = self._of_vllm_id.get(output.request_id)
+            opened = self._of_engine_id.get(output.request_id)
             if opened is None:  # aborted while a step that was planned ahead sampled its token
                 continue
-            if opened.num_cached_tokens is None and output.prefill_stats is not None:
-                opened.num_cached_tokens = output.prefill_stats.num_cached_tokens
+            if opened.is_reading and output.prefill_stats is not None:
+                opened.is_reading, opened.num_cached_tokens = False, output.prefill_stats.num_cached_tokens
             if output.finish_reason is not None:
                 opened.finish_reason = str(output.finish_reason)
-                self._forget(opened)
+                self._close(opened)
                 ended.append(opened)
+        self._drain_if_idle()
         return ended
 
-    def abort(self, request_ids: Iterable[str]) -> list[OpenRequest]:
-        """Stop the requests with these ids, without those that have ended, and return them with their tokens so far."""
+    def abort(self, request_ids: Iterable[str]) -> list[ScheduledRequest]:
         aborted = [self._by_id[request_id] for request_id in dict.fromkeys(request_ids) if request_id in self]
         for opened in aborted:
-            self._forget(opened)
-        self._engine.engine_core.abort_requests([opened.vllm_id for opened in aborted])
+            self._close(opened)
+        self._engine.engine_core.abort_requests([opened.engine_id for opened in aborted])
+        self._drain_if_idle()
         return aborted
 
+    def queues(self) -> tuple[int, int]:
+        return internals.queues(self._engine)
+
+    def drop_caches(self) -> None:
+        if not (self._engine.vllm_config.cache_config.enable_prefix_caching or self):
+            return  # vLLM would walk through all blocks
+        # Requests that a sync keeps return to the queue in their order, with the tokens that they have.
+        is_dropped = self._engine.reset_prefix_cache(reset_running_requests=bool(self))
+        assert is_dropped, "the prefix cache could not be dropped although no request is running"
+
     def num_sampled(self) -> dict[str, int]:
-        """Return the number of tokens so far, by our id."""
         return {request_id: opened.request.num_output_tokens for request_id, opened in self._by_id.items()}
 
-    def _forget(self, opened: OpenRequest) -> None:
-        del self._of_vllm_id[opened.vllm_id], self._by_id[opened.request_id]
+    def _close(self, opened: ScheduledRequest) -> None:
+        del self._of_engine_id[opened.engine_id], self._by_id[opened.request_id]
+        num_tokens = opened.request.num_output_tokens
+        opened.log_probs = opened.source.taken(opened.engine_id, num_tokens)
+        opened.candidates = opened.source.taken_candidates(opened.engine_id, num_tokens)
+
+    def _drain_if_idle(self) -> None:
+        if not self:
+            internals.drain(self._engine)
 
     def _template(self, request: Request, *, is_counted: bool) -> EngineCoreRequest:
         """Return what vLLM's input processor makes of a request that samples in this way."""

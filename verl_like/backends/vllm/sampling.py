@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
-from verl_like.backends.vllm.log_probs import TokenLogProbs
+from verl_like.backends.vllm.log_probs import TokenLogProbs, finite_ids
 
 _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -36,6 +36,13 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * _FIRST
     values = (values ^ (values >> np.uint64(27))) * _SECOND
     return values ^ (values >> np.uint64(31))
+
+
+def drawn(logits: Tensor, seeds: list[int], positions: list[int]) -> tuple[Tensor, Tensor]:
+    """Draw a token for each row of [B, V] float32 logits; also return its log-prob in nats, [B]."""
+    of_rows = row_seeds(np.array(seeds, np.uint64), np.array(positions, np.uint64))
+    token_ids = torch.ops._C.fused_gumbel_argmax(logits, torch.from_numpy(of_rows))
+    return token_ids, logits.gather(1, token_ids.long().unsqueeze(1)).squeeze(1) - logits.logsumexp(1)
 
 
 class CountedSampling(TokenLogProbs):
@@ -75,13 +82,7 @@ class CountedSampling(TokenLogProbs):
         num_sampled = [len(self._runner.requests[request_id].output_token_ids) for request_id in ids]
         # Greedy rows have no seed here, and vLLM uses its own choice for them.
         seeds = [self._seeds.get(request_id) for request_id in ids]
-        sampled = torch.ops._C.fused_gumbel_argmax(
-            logits,
-            torch.from_numpy(
-                row_seeds(np.array([seed or 0 for seed in seeds], np.uint64), np.array(num_sampled, np.uint64))
-            ),
-        )
-        found = logits.gather(1, sampled.long().unsqueeze(1)).squeeze(1) - logits.logsumexp(1)
+        sampled, found = drawn(logits, [seed or 0 for seed in seeds], num_sampled)
         for request_id, seed, log_prob in zip(ids, seeds, found.tolist(), strict=True):
             if seed is not None:
                 self._of_request[request_id].append(log_prob)
@@ -91,9 +92,6 @@ class CountedSampling(TokenLogProbs):
     def _collect_candidates(self, ids: list[str], logits: Tensor) -> None:
         """Collect the candidates, [B, V] logits above -inf, of the requests that want them."""
         rows = [row for row, request_id in enumerate(ids) if request_id in self._candidates]
-        if not rows:
-            return
-        row_of, token_ids = (logits if len(rows) == len(ids) else logits[rows]).isfinite().numpy().nonzero()
-        bounds = np.searchsorted(row_of, np.arange(1, len(rows)))
-        for row, found in zip(rows, np.split(token_ids.astype(np.int32), bounds), strict=True):
-            self._candidates[ids[row]].append(found)
+        if rows:
+            for row, found in zip(rows, finite_ids(logits if len(rows) == len(ids) else logits[rows]), strict=True):
+                self._candidates[ids[row]].append(found)

@@ -35,18 +35,24 @@ class SharedRows:
     kept: NDArray[np.int64]
     starts: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, first: NDArray[np.int64], starts: NDArray[np.int64]) -> SharedRows | None:
+        """Return None if no request has the tokens of an earlier one."""
+        kept = np.flatnonzero(first == np.arange(len(first)))
+        return cls(first, kept, starts) if len(kept) < len(first) else None
+
     def kept_starts(self) -> NDArray[np.int64]:
         """Return [S + 1], where the new tokens of each kept request start among those of all of them."""
         return np.concatenate([[0], np.cumsum(np.diff(self.starts)[self.kept])])
 
     def kept_tokens(self) -> NDArray[np.int64]:
         """Return the positions of the kept requests' new tokens among those of all requests."""
-        return _ranges(self.starts[self.kept], np.diff(self.starts)[self.kept])
+        return ranges(self.starts[self.kept], np.diff(self.starts)[self.kept])
 
     def expansion(self) -> NDArray[np.int64]:
         """Return for each new token the position of its result among those of the kept requests."""
         of_first = np.searchsorted(self.kept, self.first)
-        return _ranges(self.kept_starts()[of_first], np.diff(self.starts))
+        return ranges(self.kept_starts()[of_first], np.diff(self.starts))
 
 
 class SharedPrompts:
@@ -83,15 +89,19 @@ class SharedPrompts:
         )
 
     def _shared_forward(self, input_ids: Tensor, positions: Tensor, **more: Any) -> Any:
-        context = get_forward_context()
-        has_only_tokens = all(value is None for value in more.values())
-        rows = self._rows(input_ids, context) if has_only_tokens else None
-        if rows is None:
+        if any(value is not None for value in more.values()):
             return self._forward(input_ids=input_ids, positions=positions, **more)
+        return self.forward(input_ids, positions, self._rows(input_ids, get_forward_context()))
+
+    def forward(self, input_ids: Tensor, positions: Tensor, rows: SharedRows | None) -> Any:
+        """Run the model in the current forward context, whose requests may share their new tokens."""
+        if rows is None:
+            return self._forward(input_ids=input_ids, positions=positions)
+        context = get_forward_context()
         tokens, self._expansion = torch.from_numpy(rows.kept_tokens()), torch.from_numpy(rows.expansion())
         try:
             with override_forward_context(self._narrowed(context, rows, tokens)):
-                hidden = self._forward(input_ids=input_ids[tokens], positions=positions[tokens], **more)
+                hidden = self._forward(input_ids=input_ids[tokens], positions=positions[tokens])
             return hidden[self._expansion]
         finally:
             self._expansion = None
@@ -111,9 +121,7 @@ class SharedPrompts:
             return None
         starts = _metadata(context, self._groups[0]).query_start_loc.numpy().astype(np.int64)
         tables = [(table.block_table.np, table.block_size) for table in batch.block_table.block_tables]
-        first = first_alike(input_ids.numpy(), starts, reading, computed, tables)
-        kept = np.flatnonzero(first == np.arange(batch.num_reqs))
-        return SharedRows(first, kept, starts) if len(kept) < batch.num_reqs else None
+        return SharedRows.of(first_alike(input_ids.numpy(), starts, reading, computed, tables), starts)
 
     def _narrowed(self, context: ForwardContext, rows: SharedRows, tokens: Tensor) -> ForwardContext:
         """Return the context of a forward pass for the kept requests; it keeps the slots of all requests."""
@@ -177,7 +185,7 @@ def _metadata(context: ForwardContext, group: Any) -> CPUAttentionMetadata:
     return metadata
 
 
-def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the concatenation of ``arange(start, start + length)``."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
