@@ -95,6 +95,22 @@ def test_where_the_host_gives_no_memory_a_collective_gathers(monkeypatch: pytest
     assert isinstance(gather_on(torch.device("cpu"), max_bytes=64), CollectiveGather)
 
 
+def test_a_large_tensor_comes_in_parts_if_the_host_gives_no_memory_for_it(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = build_engine(work / "qwen2", sync_bucket_mib=0.001)
+    expected = {name: weight.clone() for name, weight in engine.named_weights()}
+    assert engine.gather is not None
+    before = engine.gather.num_tables
+
+    def refuses(name: str) -> int:
+        raise PermissionError(name)
+
+    monkeypatch.setattr(os, "memfd_create", refuses)
+    assert all(torch.equal(weight, expected[name]) for name, weight in engine.named_weights())
+    assert engine.gather.num_tables - before > before
+
+
 def test_shared_memory_has_no_name_and_goes_with_its_last_user() -> None:
     before, names = len(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm"))
     memory = shared_memory(4096)
