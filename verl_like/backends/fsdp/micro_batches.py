@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -230,8 +231,8 @@ class MicroBatchPlan:
 def same_rows(column: Ragged) -> NDArray[np.int64]:
     """Return [B] a number for each row; equal rows have equal numbers."""
     numbers: dict[bytes, int] = {}
-    rows = np.split(column.values, column.offsets[1:-1]) if len(column) else []
-    return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows], np.int64)
+    content, bounds = column.values.tobytes(), (column.offsets * column.values.itemsize).tolist()
+    return np.array([numbers.setdefault(content[a:b], len(numbers)) for a, b in pairwise(bounds)], np.int64)
 
 
 def pairs(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
