@@ -191,9 +191,9 @@ def build_learner(path: Path, **settings: Any) -> FsdpLearner:
 def weights_of(engine: FsdpPolicy | FsdpValue) -> dict[str, Tensor]:
     """Return every weight, unsharded; a policy's as the rollout gets them."""
     if isinstance(engine, FsdpPolicy):
-        return dict(engine.named_weights())
+        return {name: tensor.clone() for name, tensor in engine.named_weights()}
     engine.layout.reshard()
-    return dict(engine.full_tensors(engine.module, torch.float32))
+    return dict(engine.full_tensors(engine.module, torch.float32, is_kept=True))
 
 
 def my_rows(rows: DataProto, split: str) -> DataProto:

@@ -33,7 +33,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def test_streamed_weights_are_the_models_under_its_names(work: Path, name: str, sync_bucket_mib: float) -> None:
     engine = build_engine(work / name, sync_bucket_mib=sync_bucket_mib)
     expected = AutoModelForCausalLM.from_pretrained(work / name).state_dict()
-    found = list(engine.named_weights())
+    found = [(key, weight.clone()) for key, weight in engine.named_weights()]
     assert sorted(key for key, _ in found) == sorted(expected)  # tied ones under both names
     assert all(torch.equal(weight, expected[key]) for key, weight in found)
 
@@ -46,9 +46,10 @@ def test_streamed_weights_follow_updates_and_equal_the_full_state_dict(work: Pat
     assert all(torch.equal(weight, full[f"backbone.{name}"]) for name, weight in learner.engine.named_weights())
 
 
-def test_every_tensor_owns_its_storage_and_outlives_the_next_update(work: Path) -> None:
+def test_every_kept_tensor_owns_its_storage_and_outlives_the_next_update(work: Path) -> None:
     learner = build_learner(work / "qwen2")
-    weights = dict(learner.engine.named_weights())
+    learner.engine.layout.reshard()
+    weights = dict(learner.engine.full_tensors(learner.engine.module.backbone, torch.float32, is_kept=True))
     copies = {name: weight.clone() for name, weight in weights.items()}
     for weight in weights.values():
         assert weight.untyped_storage().nbytes() == weight.nbytes
@@ -57,15 +58,26 @@ def test_every_tensor_owns_its_storage_and_outlives_the_next_update(work: Path) 
     assert all(torch.equal(weight, copies[name]) for name, weight in weights.items())
 
 
+def test_a_second_stream_copies_no_byte_to_new_memory(work: Path) -> None:
+    engine = build_engine(work / "qwen2", sync_bucket_mib=0.01)
+
+    def addresses() -> set[int]:
+        return {weight.untyped_storage().data_ptr() for _, weight in engine.named_weights()}
+
+    first = addresses()
+    assert len(first) == 1, "all tensors are in the memory that the ranks share"
+    assert addresses() == first
+
+
 def test_tied_weights_are_one_tensor(work: Path) -> None:
     weights = dict(build_engine(work / "qwen3-tied").named_weights())
     assert weights["lm_head.weight"] is weights["model.embed_tokens.weight"]
 
 
 def test_weights_come_in_the_rollouts_dtype(work: Path) -> None:
-    exact = dict(build_engine(work / "qwen2").named_weights())
-    rounded = dict(build_engine(work / "qwen2", rollout_dtype="bfloat16").named_weights())
-    assert all(torch.equal(weight, exact[name].bfloat16()) for name, weight in rounded.items())
+    exact = {name: weight.clone() for name, weight in build_engine(work / "qwen2").named_weights()}
+    rounded = build_engine(work / "qwen2", rollout_dtype="bfloat16").named_weights()
+    assert all(torch.equal(weight, exact[name].bfloat16()) for name, weight in rounded)
 
 
 def test_many_small_tensors_are_gathered_at_once(work: Path) -> None:

@@ -142,7 +142,7 @@ class RolloutEngine(Protocol):
     def load(self, bucket: Iterable[tuple[str, Any]]) -> None:
         """Load (Hugging Face name, full tensor) pairs; called once per sync, with one lazy iterable.
 
-        The tensors may be the trainer's own, so the engine copies what it keeps.
+        A tensor is read-only, and valid until the next one is taken: the engine copies what it keeps.
         """
 
     def finish_sync(self) -> None:
@@ -337,7 +337,7 @@ class PolicyEngine(ForwardEngine, Protocol):
         """Compile the decoder layers, as :meth:`warm_up` does the log-prob function."""
 
     def named_weights(self) -> Iterator[tuple[str, Any]]:
-        """Yield (Hugging Face name, full tensor) in buckets; read-only, and valid until the next update.
+        """Yield (Hugging Face name, full tensor) in buckets; read-only, and valid until the next one is taken.
 
         LoRA adapters are merged into the weights.
         """

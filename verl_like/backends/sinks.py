@@ -17,7 +17,7 @@ class WeightSink(Protocol):
     def take(self, weights: Iterable[tuple[str, Any]]) -> None:
         """Load all (Hugging Face name, full tensor) pairs from one lazy iterable.
 
-        The tensors may be the trainer's own, so the sink copies what it keeps.
+        A tensor is read-only, and valid until the next one is taken: the sink copies what it keeps.
         """
 
     def finish(self) -> int:

@@ -142,8 +142,7 @@ class TransferSink:
 
     def _send(self, group: TransferGroup, weights: Iterator[tuple[str, Any]]) -> None:
         sending: Sending | None = None
-        for names, tensors in _buckets(weights, self._bucket_bytes):
-            header, payload = packed(names, tensors)
+        for header, payload in _buckets(weights, self._bucket_bytes):
             if sending is not None:
                 group.end(sending)
             group.agree(len(header), len(payload), self._version)
@@ -188,28 +187,22 @@ class Receiving:
         return self._group.end(self._group.begin(torch.empty(count, dtype=torch.uint8, device=self._device)))
 
 
-def _buckets(weights: Iterable[tuple[str, Any]], bucket_bytes: int) -> Iterator[tuple[list[str], list[Tensor]]]:
-    names: list[str] = []
-    tensors: list[Tensor] = []
-    num_bytes = 0
+def _buckets(weights: Iterable[tuple[str, Any]], bucket_bytes: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield headers that describe some tensors, and copies of their bytes: both [B] uint8."""
+    entries: list[tuple[str, torch.dtype, tuple[int, ...], int]] = []
+    payload, end = torch.empty(0), 0
     for name, tensor in weights:
-        if names and num_bytes + tensor.nbytes > bucket_bytes:
-            yield names, tensors
-            names, tensors, num_bytes = [], [], 0
-        names.append(name)
-        tensors.append(tensor.detach())
-        num_bytes += tensor.nbytes
-    if names:
-        yield names, tensors
-
-
-def packed(names: list[str], tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return a header that describes the tensors, and their bytes: both [B] uint8."""
-    entries, end = [], 0
-    for name, tensor in zip(names, tensors, strict=True):
+        if entries and end + tensor.nbytes > bucket_bytes:
+            yield _header(entries), payload[:end]
+            entries, end = [], 0
+        if not entries:
+            payload = torch.zeros(max(bucket_bytes, tensor.nbytes), dtype=torch.uint8, device=tensor.device)
         entries.append((name, tensor.dtype, tuple(tensor.shape), end))
+        payload[end : end + tensor.nbytes] = tensor.detach().contiguous().view(-1).view(torch.uint8)
         end += -(-tensor.nbytes // ALIGNED_BYTES) * ALIGNED_BYTES
-    payload = torch.zeros(end, dtype=torch.uint8, device=tensors[0].device)
-    for tensor, (_, _, _, start) in zip(tensors, entries, strict=True):
-        payload[start : start + tensor.nbytes] = tensor.contiguous().view(-1).view(torch.uint8)
-    return torch.frombuffer(bytearray(pickle.dumps(entries)), dtype=torch.uint8), payload
+    if entries:
+        yield _header(entries), payload[:end]
+
+
+def _header(entries: list[tuple[str, torch.dtype, tuple[int, ...], int]]) -> Tensor:
+    return torch.frombuffer(bytearray(pickle.dumps(entries)), dtype=torch.uint8)

@@ -215,15 +215,15 @@ class FsdpEngine(ABC, Generic[Model]):
 
     def export_adapter(self, path: Path) -> None:
         """Implement ``ForwardEngine.export_adapter``, in float32 as the masters."""
-        tensors = dict(self._adapter_tensors(torch.float32))
+        tensors = dict(self._adapter_tensors(torch.float32, is_kept=True))
         if dist.get_rank() == 0 and self.module.adapters is not None:
             self.module.adapters.write(path, tensors, base=self.settings.model.path)
         dist.barrier()
 
-    def _adapter_tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    def _adapter_tensors(self, dtype: torch.dtype, *, is_kept: bool = False) -> Iterator[tuple[str, Tensor]]:
         assert self.module.adapters is not None, "the adapter export was requested of a model without adapters"
         self.layout.reshard()
-        return self._gathered(self.module.adapters.parameters(), dtype)
+        return self._gathered(self.module.adapters.parameters(), dtype, is_kept=is_kept)
 
     def export(self, path: Path) -> None:
         """Implement ``ForwardEngine.export``, in the dtype of the forward pass."""
@@ -232,19 +232,27 @@ class FsdpEngine(ABC, Generic[Model]):
             module=self.module,
             model=self.settings.model,
             dtype=self._dtype,
-            tensors=self.full_tensors(self.module, self._dtype),
+            tensors=self.full_tensors(self.module, self._dtype, is_kept=True),
         )
 
-    def full_tensors(self, module: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-        """Yield (name inside ``module``, tensor) of a part of the model, with adapters merged; collective."""
-        tensors = self._gathered(module.named_parameters(remove_duplicate=False), dtype)
-        yield from tensors if self.module.adapters is None else self.module.adapters.merged(tensors)
+    def full_tensors(
+        self, module: nn.Module, dtype: torch.dtype, *, is_kept: bool = False
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield (name inside ``module``, tensor) of a part of the model, with adapters merged; collective.
 
-    def _gathered(self, parameters: Named, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        Args:
+            is_kept: whether a tensor is valid until the next update, and not only until the next one is taken.
+        """
+        adapters = self.module.adapters  # a layer's weight is kept until its adapters arrive
+        named = module.named_parameters(remove_duplicate=False)
+        tensors = self._gathered(named, dtype, is_kept=is_kept or adapters is not None)
+        yield from tensors if adapters is None else adapters.merged(tensors)
+
+    def _gathered(self, parameters: Named, dtype: torch.dtype, *, is_kept: bool) -> Iterator[tuple[str, Tensor]]:
         if not self.layout.is_sharded:
             return whole_tensors(parameters, dtype)
         return stream_full_tensors(
-            parameters, dtype=dtype, device=self.device, gather=self._gather_of_ranks(), bucket_bytes=self._bucket_bytes
+            parameters, dtype=dtype, gather=self._gather_of_ranks(), bucket_bytes=self._bucket_bytes, is_kept=is_kept
         )
 
     def _gather_of_ranks(self) -> Gather:

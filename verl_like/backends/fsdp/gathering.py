@@ -10,6 +10,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -26,16 +27,32 @@ OTHERS = "all ranks, for a bucket of weights or gradients"
 Fill = Callable[[Tensor], object]  # writes this rank's piece, [elements]
 
 
+class Pieces(NamedTuple):
+    """A tensor in pieces, one on each rank."""
+
+    own: Tensor  # [elements], of any dtype
+    sizes: Sequence[int]  # number of elements on each rank; the first has the most
+
+    @property
+    def width(self) -> int:
+        return self.sizes[0]
+
+
 class Gather(ABC):
     """Gathers tables one after the other.
 
     Args:
         group: process group; None for all ranks.
+
+    Attributes:
+        reuses_memory: whether the tensors of :meth:`whole` are valid only until the next call.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None) -> None:
+    reuses_memory = False
+
+    def __init__(self, device: torch.device, group: dist.ProcessGroup | None) -> None:
         self._group, self.ranks, self.rank = group, dist.get_world_size(group), dist.get_rank(group)
-        self.num_tables = 0
+        self._device, self.num_tables = device, 0
 
     @abstractmethod
     def begin(self) -> None:
@@ -51,6 +68,43 @@ class Gather(ABC):
 
     @abstractmethod
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor: ...
+
+    @torch.no_grad()
+    def whole(self, tensors: Sequence[Pieces], dtype: torch.dtype, *, widest: int) -> list[Tensor]:
+        """Return tensors of which each rank has a piece, [elements] each; collective.
+
+        Args:
+            tensors: pieces of at most ``widest`` elements together, or one tensor.
+        """
+        widths = [pieces.width for pieces in tensors]
+        if sum(widths) > widest:
+            return [self._in_parts(pieces, dtype, widest=widest) for pieces in tensors]
+
+        def fill(own: Tensor) -> None:
+            # Cast before the gather: a shard is smaller than the gathered tensor, and a bfloat16 gather moves half the
+            # bytes.
+            for pieces, target in zip(tensors, own.split(widths), strict=True):
+                target[: pieces.own.numel()].copy_(pieces.own)
+
+        tables = self.table(fill, sum(widths), dtype).split(widths, dim=1)
+        return [
+            torch.cat([row[:size] for row, size in zip(table, pieces.sizes, strict=True)])
+            for pieces, table in zip(tensors, tables, strict=True)
+        ]
+
+    def _in_parts(self, pieces: Pieces, dtype: torch.dtype, *, widest: int) -> Tensor:
+        full = torch.empty(sum(pieces.sizes), dtype=dtype, device=self._device)
+        for start in range(0, pieces.width, widest):
+            part = pieces.own[start : start + widest]
+
+            def fill(own: Tensor, part: Tensor = part) -> None:
+                own[: part.numel()].copy_(part)
+
+            table = self.table(fill, min(widest, pieces.width - start), dtype)
+            for row, whole in zip(table, full.split(list(pieces.sizes)), strict=True):
+                target = whole[start : start + widest]
+                target.copy_(row[: target.numel()])
+        return full
 
     @torch.no_grad()
     def sum(self, tensors: Sequence[Tensor]) -> None:
@@ -91,8 +145,8 @@ def chunks(flat: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
 
 class CollectiveGather(Gather):
     def __init__(self, device: torch.device, *, max_bytes: int, group: dist.ProcessGroup | None = None) -> None:
-        super().__init__(group)
-        self._device, self._max_bytes = device, max_bytes
+        super().__init__(device, group)
+        self._max_bytes = max_bytes
 
     def begin(self) -> None:
         """Do nothing: a collective synchronises by itself."""
@@ -123,23 +177,53 @@ class SharedGather(Gather):
             read the other.
     """
 
+    reuses_memory = True
+
     def __init__(self, memory: Tensor, group: dist.ProcessGroup | None = None) -> None:
-        super().__init__(group)
-        self._halves = memory.view(2, -1)
+        super().__init__(torch.device("cpu"), group)
+        self._memory, self._halves = memory, list(memory.view(2, -1))
+        self._uses_all = False  # whether the last table used both halves
 
     def begin(self) -> None:
         self._wait()  # after it no rank reads the previous tables
+        self._uses_all = False
+
+    @torch.no_grad()
+    def whole(self, tensors: Sequence[Pieces], dtype: torch.dtype, *, widest: int) -> list[Tensor]:
+        """Let each rank write its pieces where they belong, so that nobody copies them again."""
+        numels = [sum(pieces.sizes) for pieces in tensors]
+        lengths = [-(-numel // CACHE_LINE_BYTES) * CACHE_LINE_BYTES for numel in numels]  # enough for any dtype
+        num_bytes = sum(lengths) * dtype.itemsize
+        is_larger = num_bytes > len(self._memory)
+        memory = shared_memory(num_bytes, self._group) if is_larger else self._next(num_bytes)
+        if memory is None:
+            return super().whole(tensors, dtype, widest=widest)
+        parts = memory.view(dtype).split(lengths)
+        found = [part[:numel] for part, numel in zip(parts, numels, strict=True)]
+        targets = [full.split(list(pieces.sizes))[self.rank] for pieces, full in zip(tensors, found, strict=True)]
+        torch._foreach_copy_(targets, [pieces.own for pieces in tensors])
+        self._wait()
+        self.num_tables += 1
+        return found
 
     def _table(self, fill: Fill, num_elements: int, dtype: torch.dtype) -> Tensor:
-        half = self._halves[self.num_tables % 2]
-        table = half[: self.ranks * num_elements * dtype.itemsize].view(dtype).view(self.ranks, num_elements)
+        table = self._next(self.ranks * num_elements * dtype.itemsize).view(dtype).view(self.ranks, num_elements)
         fill(table[self.rank])
         self._wait()
         return table
 
+    def _next(self, num_bytes: int) -> Tensor:
+        """Return memory for the next table, which no rank reads any more."""
+        uses_all = num_bytes > len(self._halves[0])
+        if uses_all or self._uses_all:
+            self._wait()
+        self._uses_all = uses_all
+        self._halves.reverse()
+        return (self._memory if uses_all else self._halves[0])[:num_bytes]
+
     @property
     def _most_bytes(self) -> int:
-        return self._halves.shape[1] // self.ranks
+        return len(self._halves[0]) // self.ranks
 
     def _sum(self, parts: list[Tensor]) -> None:
         """Sum one share on each rank and exchange the sums: a rank reads two tensors, however many ranks there are."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 from transformers import AutoTokenizer
 
-from verl_like.backends.fsdp.gathering import Gather
+from verl_like.backends.fsdp.gathering import Gather, Pieces
 from verl_like.backends.fsdp.models import HEAD, VALUE_HEAD_FILE, ShardedModel, ValueModel
 from verl_like.backends.model_folder import fresh_folder
 from verl_like.config.schema import ModelConfig
@@ -42,7 +42,10 @@ class _Sharded:
         """Number of elements of the rank with the most."""
         return self.sizes[0]
 
-    def local(self) -> Tensor:
+    def pieces(self) -> Pieces:
+        return Pieces(self._local(), self.sizes)
+
+    def _local(self) -> Tensor:
         assert isinstance(self.parameter, DTensor), f"{self.names[0]} is not sharded; reshard before reading shards"
         *copies, cut = self.parameter.placements
         assert cut == Shard(0) and all(copy.is_replicate() for copy in copies), (
@@ -56,16 +59,18 @@ Named = Iterable[tuple[str, nn.Parameter]]
 
 
 def stream_full_tensors(
-    parameters: Named, *, dtype: torch.dtype, device: torch.device, gather: Gather, bucket_bytes: int
+    parameters: Named, *, dtype: torch.dtype, gather: Gather, bucket_bytes: int, is_kept: bool = False
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield (name, full tensor) of every parameter in model order, with tied ones one after the other.
 
-    Every tensor owns its storage and is on ``device`` in ``dtype``; tied names share one tensor. The parameters must be
-    resharded. All ranks must exhaust the stream.
+    The tensors are in ``dtype``; tied names share one. The parameters must be resharded. All ranks must exhaust the
+    stream.
 
     Args:
         parameters: parameters with their names; a tied parameter appears under each of its names.
-        bucket_bytes: number of bytes gathered at once; small parameters are gathered together, larger ones in parts.
+        bucket_bytes: number of bytes gathered at once; small parameters are gathered together, larger ones in parts
+            unless the gather has enough memory.
+        is_kept: whether every tensor owns its storage; otherwise it is valid until the next one is taken.
     """
     tied: dict[int, _Sharded] = {}
     for name, parameter in parameters:
@@ -75,8 +80,9 @@ def stream_full_tensors(
     gather.begin()
     widest = bucket_bytes // dtype.itemsize // gather.ranks
     for bucket in _buckets(list(tied.values()), widest=widest):
-        fulls = _gathered(bucket, gather, widest=widest, dtype=dtype, device=device)
-        for sharded, full in zip(bucket, fulls, strict=True):
+        fulls = gather.whole([sharded.pieces() for sharded in bucket], dtype, widest=widest)
+        for sharded, flat in zip(bucket, fulls, strict=True):
+            full = (flat.clone() if is_kept and gather.reuses_memory else flat).view(sharded.shape)
             yield from ((name, full) for name in sharded.names)
 
 
@@ -104,45 +110,6 @@ def _buckets(parameters: list[_Sharded], *, widest: int) -> Iterator[list[_Shard
         yield bucket
 
 
-@torch.no_grad()
-def _gathered(
-    bucket: list[_Sharded], gather: Gather, *, widest: int, dtype: torch.dtype, device: torch.device
-) -> Iterator[Tensor]:
-    widths = [sharded.width for sharded in bucket]
-    if sum(widths) > widest:
-        [sharded] = bucket
-        yield _in_parts(sharded, gather, widest=widest, dtype=dtype, device=device)
-        return
-
-    def fill(own: Tensor) -> None:
-        # Cast before the gather: a shard is smaller than the gathered tensor, and a bfloat16 gather moves half the
-        # bytes.
-        for sharded, target in zip(bucket, own.split(widths), strict=True):
-            shard = sharded.local()
-            target[: shard.numel()].copy_(shard)
-
-    pieces = gather.table(fill, sum(widths), dtype).split(widths, dim=1)
-    for sharded, table in zip(bucket, pieces, strict=True):
-        yield torch.cat([row[:size] for row, size in zip(table, sharded.sizes, strict=True)]).view(sharded.shape)
-
-
-def _in_parts(sharded: _Sharded, gather: Gather, *, widest: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return one parameter that is larger than a bucket, gathered in parts."""
-    full = torch.empty(sharded.shape, dtype=dtype, device=device)
-    shard, parts = sharded.local(), full.view(-1).split(sharded.sizes)
-    for start in range(0, sharded.width, widest):
-        part = shard[start : start + widest]
-
-        def fill(own: Tensor, part: Tensor = part) -> None:
-            own[: part.numel()].copy_(part)
-
-        table = gather.table(fill, min(widest, sharded.width - start), dtype)
-        for row, whole in zip(table, parts, strict=True):
-            target = whole[start : start + widest]
-            target.copy_(row[: target.numel()])
-    return full
-
-
 def export_folder(
     path: Path, *, module: ShardedModel, model: ModelConfig, dtype: torch.dtype, tensors: Iterable[tuple[str, Tensor]]
 ) -> None:
@@ -152,7 +119,7 @@ def export_folder(
     return when it is done.
 
     Args:
-        tensors: the result of :func:`stream_full_tensors`.
+        tensors: the result of :func:`stream_full_tensors`, kept.
     """
     is_writer = dist.get_rank() == 0
     state: dict[str, Tensor] = {}

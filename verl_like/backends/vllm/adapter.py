@@ -38,5 +38,5 @@ class EngineAdapter:
     def load(self, engine: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Replace the adapter's weights."""
         with folder_of_run(self._run_id) as folder:
-            self._adapters.write(folder / _NAME, dict(weights), base="")
+            self._adapters.write(folder / _NAME, {name: tensor.clone() for name, tensor in weights}, base="")
             engine.add_lora(LoRARequest(_NAME, _ID, str(folder / _NAME), load_inplace=True))

@@ -180,10 +180,10 @@ class VllmEngine(SyncedEngine):
         elif self._loads_in_place:
             internals.load_in_place(self._engine, known)
         else:
-            taken = as_in_files(self._folder, known)
-            if self._device == "cpu":
+            if self._device == "cpu":  # vLLM keeps tensors until their layer is complete
+                known = ((name, tensor.clone()) for name, tensor in known)
                 internals.forget_expert_kernels(internals.model_runner(self._engine).get_model())
-            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": taken})
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": as_in_files(self._folder, known)})
 
     def _drop_caches(self) -> None:
         self._requests.drop_caches()
