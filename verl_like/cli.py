@@ -222,20 +222,15 @@ def _started(command: str, composed: Composed, *, is_program: bool, row: int = 0
     return 0
 
 
-def _is_training(command: str, config: Config) -> bool:
-    return command in ON_ROWS or (command == "train" and not config.trainer.val_only)
-
-
 def _job(command: str, composed: Composed, row: int) -> str:
     """Run the job; return the text to print at the end."""
     from verl_like.checks.requirements import check_machine
     from verl_like.config.reads import as_read
     from verl_like.config.render import render_changed
     from verl_like.runs.folder import RunFolder
-    from verl_like.runs.launch import Launcher
+    from verl_like.runs.forks import Forks
     from verl_like.runs.restarts import COUNT_VARIABLE
-    from verl_like.runs.start import policy_checkpoint
-    from verl_like.runs.status import finished_at_once, outputs_of, shown
+    from verl_like.runs.status import finished_at_once, outputs_of
     from verl_like.runs.upload import uploaded
 
     config, folder = composed.config, RunFolder(composed.config)
@@ -248,29 +243,14 @@ def _job(command: str, composed: Composed, row: int) -> str:
     generates = command not in ON_ROWS or config.val_generates(command)
     check_machine(config, generates=generates, warns=False)  # the job warns
     launched = as_read(command, config) if command in ON_ROWS else config
-    with current(Launcher).launching(launched, generates=generates):
-        current(Startup).now("loading transformers")
-        with importing():
-            from verl_like.training import jobs, policy_jobs, row_jobs
+    with current(Forks).starting(launched, generates=generates):
+        from verl_like.launched_job import run_launched
 
-        if command == "play":
-            from verl_like.training.play import play_by_model
+        return run_launched(command, composed, launched, generates=generates, is_training=is_training, row=row)
 
-            return play_by_model(config, row)
-        if command == "generate":
-            return str(policy_jobs.generate_responses(config))
-        if not is_training:
-            policy = policy_checkpoint(config)
-            found = [f"{name} {value:.4f}" for name, value in policy_jobs.evaluate(config).items()]
-            found.append(f"policy      {shown(policy) if policy is not None else config.model.path}")
-            return "\n".join([*found, f"responses   {shown(folder.eval)}"])
-        if command in ON_ROWS:
-            row_jobs.train_on_rows(config, composed.yaml(), job=command)
-        else:
-            prompts = jobs.train(config, composed.yaml()).prompts
-            if prompts.drawn:
-                return f"prompts     {prompts}\n{outputs_of(folder)}"
-        return outputs_of(folder)
+
+def _is_training(command: str, config: Config) -> bool:
+    return command in ON_ROWS or (command == "train" and not config.trainer.val_only)
 
 
 def _config(arguments: argparse.Namespace) -> int:

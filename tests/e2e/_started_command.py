@@ -60,6 +60,11 @@ class StartedCommand:
         wait_for(what, is_true_while_running, 150)
         self._members = psutil.Process(self._process.pid).children(recursive=True)
 
+    @property
+    def members(self) -> list[psutil.Process]:
+        """The processes of the command when it was last waited for."""
+        return list(self._members)
+
     def interrupt(self) -> int:
         """Ctrl-C in the terminal; returns the exit status."""
         os.killpg(self._process.pid, signal.SIGINT)

@@ -61,6 +61,7 @@ LAYERS = (
     "completion",
     "doctor",
     "play_command",
+    "launched_job",
     "cli",
     "__main__",
     "trainer",

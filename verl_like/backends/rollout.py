@@ -18,6 +18,7 @@ ROLLOUT_BACKENDS: dict[str, str] = {
     "vllm": "verl_like.backends.vllm.engine:VllmEngine",
     "hf": "verl_like.backends.hf.engine:HfEngine",
 }
+TRAINING_IMPORTS = ("torch", "transformers.modeling_utils", "torch.distributed.fsdp")
 
 
 def rollout_engine(
@@ -65,6 +66,19 @@ def load_backend(name: str) -> Callable[..., RolloutEngine]:
         loaded = importlib.import_module(module)
     found: Callable[..., RolloutEngine] = vars(loaded)[attribute]
     return found
+
+
+def slowest_imports(name: str) -> tuple[str, ...]:
+    """Return modules that bring nearly all libraries of a worker with the engine ``name``, but not Ray.
+
+    Args:
+        name: empty for a worker without an engine.
+    """
+    if name != "vllm":
+        return TRAINING_IMPORTS
+    from verl_like.backends.vllm.environment import SLOWEST_IMPORTS
+
+    return (*TRAINING_IMPORTS, *SLOWEST_IMPORTS)
 
 
 def rollout_environment(name: str, *, device: str, num_threads: int = 1) -> dict[str, str]:

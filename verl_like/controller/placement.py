@@ -22,6 +22,7 @@ from verl_like.machine.cores import Shares, usable_cores
 from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, heartbeat_folder
 
 CONNECT_TIMEOUT_S = 5.0
+STARTED_AT_ONCE = 64  # processes that a Ray of this process's own starts at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,12 @@ def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], o
             "include_dashboard": False,
             # By default Ray gives workers a lower priority than all other processes, such as the scorers. It also
             # starts workers in advance, but ours need their own environment variables and cannot reuse them.
-            "_system_config": {"worker_niceness": 0, "prestart_worker_first_driver": False},
+            # It starts as many processes at once as there are cores: scorers would wait for workers to register.
+            "_system_config": {
+                "worker_niceness": 0,
+                "prestart_worker_first_driver": False,
+                "worker_maximum_startup_concurrency": STARTED_AT_ONCE,
+            },
         }
     )
     with ExitStack() as entered:

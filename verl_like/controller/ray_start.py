@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,16 +13,18 @@ from typing import Any
 
 import psutil
 import ray
-from ray._private import node, services
+from ray._private import node, ray_constants, services
 
 from verl_like.call_threads import BLOCKED_SIGNALS, CallThreads, NoAnswer, RayThreads
 from verl_like.context import current
 from verl_like.controller import signals
 from verl_like.controller.cluster import REMEDY, SERVERS, Health, kill_tree
 from verl_like.controller.errors import Interrupt, Interrupted, RayLost
+from verl_like.controller.fork_server import setup_worker
 
 _start_ray_process = services.start_ray_process
 _wait_for_persisted_port, _port_filename = node.wait_for_persisted_port, node.get_port_filename
+PYTHON_WORKERS = "--python_worker_command="
 POLL_S = 0.01  # poll interval for the file in which the GCS records its port
 
 
@@ -128,9 +131,19 @@ class RayStart:
         with self._lock:
             if self._is_given_up:
                 raise RuntimeError("this start of Ray was given up")
+            if process_type == "raylet":
+                command = [with_own_setup(word) for word in command]
             variables = {**(env_updates or {}), **self._marks}
             found = _start_ray_process(command, process_type, env_updates=variables, **options)
             if (name := SERVERS.get(process_type)) is not None:
                 self.codes[name] = lambda: found.process.returncode
                 self._servers[name] = psutil.Process(found.process.pid)
             return found
+
+
+def with_own_setup(word: str) -> str:
+    """Return an argument of the raylet, by which it starts Python processes with our own program (2.60)."""
+    own = setup_worker.__file__
+    rays = Path(os.path.abspath(node.__file__)).with_name("workers") / ray_constants.SETUP_WORKER_FILENAME
+    is_changed = word.startswith(PYTHON_WORKERS) and " " not in own  # Ray would have to quote it
+    return word.replace(str(rays), own, 1) if is_changed else word

@@ -19,6 +19,7 @@ from verl_like.context import current
 from verl_like.controller import ray_calls, rendezvous, signals
 from verl_like.controller.blocks import Block, blocks_of
 from verl_like.controller.errors import Interrupt, WorkerError, WorkerFailure
+from verl_like.controller.fork_server.setup_worker import REFUSED_VARIABLE
 from verl_like.controller.malloc_trim import MallocTrim
 from verl_like.controller.remote_batch import RemoteRows
 from verl_like.controller.store import Reply, StoreCounters
@@ -32,6 +33,8 @@ from verl_like.telemetry.ledger import Ledger, stage
 from verl_like.telemetry.process_log import LOGGERS, ProcessLog
 from verl_like.telemetry.process_usage import ProcessReport, Reporter
 from verl_like.telemetry.profiler import Profiler
+
+log = logging.getLogger(__name__)
 
 
 class WorkerHost:
@@ -50,6 +53,8 @@ class WorkerHost:
         self._log, self._reporter = WorkerLog(), Reporter()
         for name in LOGGERS:
             logging.getLogger(name).addHandler(self._log)
+        if reason := os.environ.get(REFUSED_VARIABLE):
+            log.warning("this process imports its libraries itself, because it was not forked: %s", reason)
 
     @ray.method(concurrency_group="control")
     def listening_address(self) -> tuple[str, int]:

@@ -26,6 +26,7 @@ from verl_like.controller.ray_calls import calls_recorded
 from verl_like.controller.verdicts import Verdicts
 from verl_like.imports import importing
 from verl_like.runs.folder import RunFolder
+from verl_like.runs.forks import Forks
 from verl_like.telemetry.heartbeat import heartbeat_folder
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.startup import Startup
@@ -138,11 +139,11 @@ def ended_by(*steps: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
     """Start one process per device, which loads libraries; kill them on exit."""
-    with _cluster(config) as (where, run_id), ExitStack() as groups:
+    with _cluster(config, generates=generates) as (where, run_id, forks), ExitStack() as groups:
         groups.enter_context(ended_by(partial(remove_leftovers, run_id)))
 
         def started(name: str, of: Devices, *, backend: str) -> WorkerGroup:
-            return groups.enter_context(_workers(config, name, of, run_id=run_id, backend=backend))
+            return groups.enter_context(_workers(config, name, of, run_id=run_id, backend=backend, forks=forks))
 
         backend = config.rollout.backend if generates else ""
         if not generates or not config.cluster.placement:
@@ -151,7 +152,9 @@ def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
         sizes, engines = pool_sizes(config, where.world_size), None
         if ROLLOUT in sizes:
             engine = pool_of(where, config.rollout.tensor_parallel_size)
-            engines = EngineWorkers(lambda name: _workers(config, name, engine, run_id=run_id, backend=backend))
+            engines = EngineWorkers(
+                lambda name: _workers(config, name, engine, run_id=run_id, backend=backend, forks=forks)
+            )
             groups.callback(engines.close)
             for _ in range(sizes[ROLLOUT] // engine.world_size):
                 engines.start()
@@ -164,8 +167,14 @@ def _launch(config: Config, *, generates: bool) -> Iterator[LaunchedRun]:
 
 
 @contextmanager
-def _workers(config: Config, name: str, where: Devices, *, run_id: str, backend: str) -> Iterator[WorkerGroup]:
-    """Start a process on each of these devices, which loads the libraries of training or of a rollout backend."""
+def _workers(
+    config: Config, name: str, where: Devices, *, run_id: str, backend: str, forks: Mapping[str, str]
+) -> Iterator[WorkerGroup]:
+    """Start a process on each of these devices, which loads the libraries of training or of a rollout backend.
+
+    Args:
+        forks: variables by which the processes are forked from the fork server; none without one.
+    """
     from verl_like.controller.worker_group import WorkerGroup
 
     placement = Placement(where, timeout_s=config.cluster.start_timeout_s)
@@ -173,7 +182,7 @@ def _workers(config: Config, name: str, where: Devices, *, run_id: str, backend:
         name,
         world_size=where.world_size,
         placement=placement,
-        env=worker_environment(config, where.kind, num_threads=where.num_threads),
+        env={**worker_environment(config, where.kind, num_threads=where.num_threads), **forks},
         timeout_s=config.trainer.stage_timeout_s,
         heartbeats=str(heartbeat_folder(run_id)),
     )
@@ -183,8 +192,12 @@ def _workers(config: Config, name: str, where: Devices, *, run_id: str, backend:
 
 
 @contextmanager
-def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
-    """Join or start a Ray cluster whose devices fit the configuration; give the devices and the run's id."""
+def _cluster(config: Config, *, generates: bool) -> Iterator[tuple[Devices, str, Mapping[str, str]]]:
+    """Join or start a Ray cluster whose devices fit the configuration, and a fork server where workers can be forked.
+
+    Yields:
+        The devices, the run's id, and the variables of workers that are to be forked.
+    """
     run_id = uuid.uuid4().hex[:8]
     current(Interrupt).stop_before("start")
     current(Startup).now(
@@ -194,6 +207,7 @@ def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
     stalls = RunFolder(config).path / "stalls"
     floor_s = config.trainer.stall_after_s
     with (
+        current(Forks).started(config, generates=generates) as forks,
         watchdog(run_id, stalls, current(Verdicts), floor_s=floor_s, ends=config.trainer.on_stall != "report"),
         ray_cluster(config.cluster, run_id, meanwhile=_import_libraries),
         calls_recorded(bool(config.trainer.profile_steps)),
@@ -205,7 +219,7 @@ def _cluster(config: Config) -> Iterator[tuple[Devices, str]]:
         where = devices(config.cluster, shared_out=partial(shares_of, config))
         current(Interrupt).stop_before("start")
         check_devices(config, world_size=where.world_size, device=where.kind, cores=where.cores)
-        yield where, run_id
+        yield where, run_id, forks
 
 
 def _import_libraries() -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE, SUFFIX
 
-RAYLET = b"raylet"
+RAYLET, FORK_SERVER = b"raylet", b"fork server"  # names of programs whose children are a run's processes
+FORKED, OF_RUN = "forked as ", " in "  # before the name and the folder in the title of a forked process
 UNNAMED = {"default_worker.py": "a process that Ray is starting", "runtime_env/agent": "Ray's runtime-env agent"}
 TITLE = "ray::"  # prefix of the title of a Ray process once it runs
 IDLE = "ray::IDLE"
@@ -21,7 +23,7 @@ IDLE = "ray::IDLE"
 class StartingProcesses:
     """Processes on this machine that Ray has started for a run and that have no heartbeat yet.
 
-    A check reads only new processes and children of raylets, so that it can be made often.
+    A check reads only new processes and children of raylets and fork servers, so that it can be made often.
 
     Args:
         folder: heartbeat folder; the environment of all these processes names the run's folder.
@@ -29,7 +31,8 @@ class StartingProcesses:
 
     def __init__(self, folder: Path) -> None:
         self._run = run_folder(folder)
-        self._others: set[str] = set()  # process ids, as text, whose parent is not a raylet
+        self._others: set[str] = set()  # process ids, as text, whose parent is neither a raylet nor a fork server
+        self._forked: dict[str, str] = {}  # names of forked processes by id, as text; Ray replaces their titles
 
     def find(self) -> dict[int, str]:
         """Return the names of the processes by process id."""
@@ -38,10 +41,27 @@ class StartingProcesses:
         self._others &= pids
         for pid in pids - self._others:
             _, parent = _program_and_parent(pid)
-            if _program_and_parent(str(parent))[0] != RAYLET:
+            if _program_and_parent(str(parent))[0] not in (RAYLET, FORK_SERVER):
                 self._others.add(pid)
-        children = [int(pid) for pid in pids - self._others - known]
-        return {pid: who for pid in children if (who := _who(pid, str(self._run)))}
+        self._forked = {pid: who for pid, who in self._forked.items() if pid in pids}
+        return {int(pid): who for pid in pids - self._others - known if (who := self._name(pid))}
+
+    def _name(self, pid: str) -> str:
+        if pid not in self._forked:
+            title = " ".join(_words(int(pid), "cmdline")).strip()
+            if not title.startswith(FORKED):
+                return _who(int(pid), str(self._run))
+            who, _, folder = title.removeprefix(FORKED).rpartition(OF_RUN)
+            self._forked[pid] = who if folder == str(self._run) else ""
+        return self._forked[pid]
+
+
+def forked_title(environment: Mapping[str, str]) -> str:
+    """Return the title of a process that the fork server forks, by which it is found until Ray gives it another.
+
+    Its environment, as the kernel shows it, is that of the server.
+    """
+    return f"{FORKED}{environment.get(NAME_VARIABLE, '')}{OF_RUN}{environment.get(FOLDER_VARIABLE, '')}"
 
 
 def run_folder(folder: Path) -> Path:

@@ -108,7 +108,14 @@ class Watch:
         for reading in readings:
             if (state := process_state(reading.pid)) is not None:
                 alive[reading.pid] = self._seen(state, reading, now)
-        dead = [watched for pid, watched in self._watched.items() if pid not in alive and not _is_unnamed(watched)]
+        names = {watched.who for watched in alive.values()}
+        dead = [
+            watched
+            for pid, watched in self._watched.items()
+            if pid not in alive
+            and not _is_unnamed(watched)
+            and not (watched.stage == STARTING and watched.who in names)  # another has taken over, as a forked one does
+        ]
         left = {
             reading.pid: reading for reading in readings
         }  # a heartbeat file outlives its process and names its last stage
