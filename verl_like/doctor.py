@@ -36,6 +36,7 @@ def report(*, is_quick: bool = False) -> list[Finding]:
         probes.python(),
         *_packages(accelerator),
         Finding(name="processor", value=str(processor())),
+        probes.bytecode(),
         probes.cores(),
         *probes.check_for_runs(Path.cwd()),
         *(_of_set_up(finding) for finding in (probes.libc(), *probes.commands(), probes.headers(), probes.venv())),

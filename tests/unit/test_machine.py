@@ -340,3 +340,28 @@ def test_too_few_processes_are_named_with_the_limit_that_is_the_tightest(
     assert "docker run --pids-limit" in limits.processes().remedy
     monkeypatch.setattr(limits, "left_in_groups", lambda own, root: [])
     assert limits.processes().status is Status.OK
+
+
+# --- bytecode
+
+
+def test_bytecode_that_is_not_cached_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert probes.bytecode().status is Status.OK
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = probes.bytecode()
+    assert found.status is Status.NOTE and "PYTHONDONTWRITEBYTECODE is set" in found.value
+    assert found.remedy == "unset PYTHONDONTWRITEBYTECODE"
+    cached = Path(probes.importlib.util.cache_from_source(probes.__file__))
+    cached.parent.mkdir(parents=True)
+    cached.touch()
+    assert probes.bytecode() == Finding(name="bytecode", value="cached")
+
+
+def test_a_folder_that_cannot_hold_bytecode_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    found = probes.bytecode()
+    assert found.status is Status.NOTE and f"{tmp_path} is read-only" in found.value
