@@ -71,7 +71,7 @@ def _started(environment: dict[str, str], given: str, files: tuple[int, int]) ->
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for the driver
+        process_group=0,  # Ctrl-C is for the driver; the session, which the kernel may schedule as a whole, is the same
         env={**environment, **arrow, **({"MALLOC_CONF": conf} if conf else {})},
     )
 
