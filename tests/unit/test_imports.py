@@ -111,6 +111,19 @@ def test_importing_the_package_loads_nothing_heavy_and_takes_less_than_half_a_se
 
 
 @pytest.mark.processes
+def test_the_driver_loads_no_library_that_only_workers_agents_or_graders_use() -> None:
+    loaded = run("from verl_like.training import jobs, policy_jobs, row_jobs; import sys; print(*sys.modules)").split()
+    unused = ("vllm", "aiohttp", "openai", "fastapi", "matplotlib", "pandas", "datasets", "scipy", "peft")
+    assert not {name for name in unused if name in loaded}
+
+
+@pytest.mark.processes
+def test_the_fork_server_is_started_before_ray_is_imported() -> None:
+    loaded = run("import verl_like.cli, verl_like.runs.forks, sys; print(*sys.modules)").split()
+    assert not {"ray", "torch"} & set(loaded)
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "name", ["cli", "doctor", "config.schema", "config.options", "config.readers", "telemetry.ledger", "runs.status"]
 )

@@ -8,17 +8,20 @@ The first rank of an engine runs the environments, on :class:`EpisodeThread`; th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from verl_like.backends.base import RolloutEngine
 from verl_like.context import current
 from verl_like.controller.errors import WorkerError
-from verl_like.environments.gateway import Gateway
 from verl_like.environments.processes import EnvironmentProcesses, NurseryLost, ProcessesExhausted
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import Ledger
 from verl_like.workers.engine_ranks import EngineRanks
 from verl_like.workers.episode_thread import Changes, EpisodeThread, NewEpisode
 from verl_like.workers.episodes import FinishedSample
+
+if TYPE_CHECKING:
+    from verl_like.environments.gateway import Gateway
 
 IDLE_S = 0.05  # longest wait for environments while the engine has nothing to do
 

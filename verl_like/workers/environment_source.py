@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -16,7 +16,6 @@ from verl_like.data.templates import Renderer, load_tokenizer
 from verl_like.environments.agent_episode import AgentEpisode
 from verl_like.environments.codec import ModelCodec
 from verl_like.environments.episode import Budgets, EnvironmentEpisode, NextTurn
-from verl_like.environments.gateway import Gateway
 from verl_like.environments.model_responses import ServedModel
 from verl_like.environments.parser_choice import AutoParser
 from verl_like.environments.processes import EnvironmentProcesses, ProcessSettings
@@ -25,6 +24,9 @@ from verl_like.workers.environment_episodes import RunningEnvironments
 from verl_like.workers.episode_thread import NewEpisode
 from verl_like.workers.episodes import Episodes
 from verl_like.workers.samples import SamplesByRow
+
+if TYPE_CHECKING:
+    from verl_like.environments.gateway import Gateway
 
 MODEL_NAME = "policy"  # in responses to agent programs, which may ask for any name
 
@@ -103,6 +105,8 @@ class EnvironmentSource:
         data = self._config.data
         longest = data.max_prompt_length + data.max_response_length
         model = ServedModel(name=MODEL_NAME, max_context_tokens=longest, num_tokens=engine.vocab_size)
+        from verl_like.environments.gateway import Gateway  # only agents need it, and it imports aiohttp
+
         self._gateway = Gateway(model)
         self._gateway.start()
         weakref.finalize(self, self._gateway.close)

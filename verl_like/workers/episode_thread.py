@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from verl_like.backends.base import Finished, Request
 from verl_like.environments.agent_episode import AgentAction, AgentEpisode, Drop, ModelReply
@@ -27,10 +28,12 @@ from verl_like.environments.episode import (
     contained,
     malformed_line,
 )
-from verl_like.environments.gateway import Gateway
 from verl_like.environments.processes import CallFailure, EnvironmentProcesses
 from verl_like.workers.episodes import FinishedSample
 from verl_like.workers.finished_episode import finished_sample
+
+if TYPE_CHECKING:
+    from verl_like.environments.gateway import Gateway
 
 log = logging.getLogger(__name__)
 CHECK_LIMITS_S = 0.05  # between two checks of the limits of all episodes
