@@ -20,6 +20,7 @@ from tests.ray.echo_role import EchoRole
 from verl_like.context import current
 from verl_like.controller import node_watchdogs, ray_calls
 from verl_like.controller.errors import Interrupt, Interrupted, OutOfGrace, StageTimeout, WorkerError
+from verl_like.controller.fork_server.setup_worker import REFUSED_VARIABLE
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.wait import wait
 from verl_like.controller.worker_group import WorkerGroup
@@ -264,6 +265,17 @@ def test_warnings_of_workers_reach_the_drivers_log_once_with_their_names(
             "echo rank 0, echo rank 1: verl_like.echo: the disk is nearly full",
             "echo rank 1: verl_like.echo: rank 1 is warm",
         ]
+
+
+def test_a_worker_that_could_not_be_forked_says_why(ray_cluster: None, caplog: pytest.LogCaptureFixture) -> None:
+    environment = {"PYTHONPATH": str(ROOT), REFUSED_VARIABLE: "the fork server has ended"}
+    plain = WorkerGroup("plain", world_size=1, placement=None, env=environment, timeout_s=20)
+    try:
+        plain.build("tests.ray.echo_role:build", lambda rank: (rank,), timeout_s=60)
+        plain.wait_built(timeout_s=60)
+        assert "plain rank 0" in caplog.text and "it was not forked: the fork server has ended" in caplog.text
+    finally:
+        plain.shut_down()
 
 
 def test_workers_that_are_asked_for_their_stacks_again_and_again_continue(group: WorkerGroup) -> None:
