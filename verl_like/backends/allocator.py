@@ -9,8 +9,9 @@ from pathlib import Path
 
 # A background thread returns freed pages after one second; large blocks are kept as long as small ones. By default
 # large blocks are returned at once, and an update that allocates them anew takes 5.8 s instead of 5.0 s (22M
-# parameters, two cores).
-CONF = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_threshold:0"
+# parameters, two cores). Pages of 2 MiB, where the kernel grants them on request, save most page faults: 1,200 instead
+# of 4,600 in an update of 0.2M parameters, which then takes 38 ms instead of 44.
+CONF = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_threshold:0,thp:always"
 
 
 def allocator_environment() -> dict[str, str]:
