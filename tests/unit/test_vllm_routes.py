@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -108,33 +107,51 @@ def rounding(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(rows.double(), weight.double(), bias).float()
 
 
-def found(packed: Product, *, num_passes: int = 1, pack_s: float = 0.01, weight: Tensor | None = None) -> bool:
-    """Return whether a product is found for a weight, [64, 64] unless it is given."""
+class Clock:
+    """Replaces the module ``time``: only what is said to take time does."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    replaced = Clock()
+    monkeypatch.setattr(unpacked, "time", replaced)
+    return replaced
+
+
+def found(clock: Clock, packed: Product, *, num_passes: int = 1, weight: Tensor | None = None) -> bool:
+    """Return whether a product is found for a weight, [64, 64] unless it is given, that is packed in 10 ms."""
     weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(4)) if weight is None else weight
-    products = UnpackedProducts(num_passes)
 
     def pack() -> Product:
-        time.sleep(pack_s)
+        clock.now_s += 0.01
         return packed
 
-    return products.find(weight, pack, has_bias=False) is not None
+    return UnpackedProducts(num_passes).find(weight, pack, has_bias=False) is not None
 
 
-def test_a_product_that_rounds_otherwise_is_not_replaced() -> None:
-    assert found(UnpackedProduct(F.linear))
-    assert not found(rounding)
+def test_a_product_that_rounds_otherwise_is_not_replaced(clock: Clock) -> None:
+    assert found(clock, UnpackedProduct(F.linear))
+    assert not found(clock, rounding)
 
 
-def test_a_product_that_takes_longer_than_packing_saves_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_that_takes_longer_than_packing_saves_is_not_replaced(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def slow(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        time.sleep(0.001)
+        clock.now_s += 0.001
         return F.linear(rows, weight, bias)
 
     monkeypatch.setattr(unpacked, "LIBRARIES", (slow,))
-    assert found(UnpackedProduct(F.linear), num_passes=1)  # 10 ms for packing, 1 ms for one product
-    assert not found(UnpackedProduct(F.linear), num_passes=100)
+    assert found(clock, UnpackedProduct(F.linear), num_passes=9)  # 9 ms for products instead of 10 ms for packing
+    assert not found(clock, UnpackedProduct(F.linear), num_passes=11)
 
 
-def test_only_small_float32_weights_are_left_unpacked() -> None:
-    assert not found(UnpackedProduct(F.linear), weight=torch.ones(MAX_ELEMENTS + 1, 1))
-    assert not found(UnpackedProduct(F.linear), weight=torch.ones(8, 8, dtype=torch.bfloat16))
+def test_only_small_float32_weights_are_left_unpacked(clock: Clock) -> None:
+    assert not found(clock, UnpackedProduct(F.linear), weight=torch.ones(MAX_ELEMENTS + 1, 1))
+    assert not found(clock, UnpackedProduct(F.linear), weight=torch.ones(8, 8, dtype=torch.bfloat16))
