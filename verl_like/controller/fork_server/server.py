@@ -91,7 +91,6 @@ def main(arguments: Sequence[str]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)  # as in Ray's servers, whose children inherit it
     end_with_pipe(given["lifeline"])
     ctypes.CDLL(None).prctl(PR_SET_NAME, FORK_SERVER, 0, 0, 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     libraries = Libraries(given["calls"], given["calls_with_ray"])
     with socket.socket(fileno=given["listener"]) as listener:
         connection, request = _next_request(listener, libraries)
@@ -132,7 +131,6 @@ def _threads() -> str:
 
 def _next_request(listener: socket.socket, libraries: Libraries) -> tuple[socket.socket, WantedProcess]:
     """Fork a process for each request; return, in that process, the connection to answer on and what it is to run."""
-    server = os.getpid()
     while True:
         connection, _ = listener.accept()
         with suppress(OSError, ValueError), connection:  # a client that ended early
@@ -142,12 +140,21 @@ def _next_request(listener: socket.socket, libraries: Libraries) -> tuple[socket
             refused = libraries.refused(request.environment)
             if refused:
                 _answer(connection, refused)
-            elif os.fork() == 0:
-                os.setpgid(0, 0)  # the raylet's processes have groups, which it ends with them
-                end_with_parent(server)
+            elif _is_forked():
                 return connection.dup(), request
             for file in request.files:
                 os.close(file)
+
+
+def _is_forked() -> bool:
+    """Fork this process; return whether this is the child, which ends with its parent."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps workers; processes of imports were waited for
+    server = os.getpid()
+    if os.fork():
+        return False
+    os.setpgid(0, 0)  # the raylet's processes have groups, which it ends with them
+    end_with_parent(server)
+    return True
 
 
 def _is_own(connection: socket.socket) -> bool:
