@@ -10,7 +10,7 @@ import pytest
 
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.telemetry.metrics import METRICS
-from verl_like.training.step_metrics import StepMetrics, num_tokens, signal_frac
+from verl_like.training.step_metrics import StepMetrics, detail_means, num_tokens, num_unreadable, signal_frac
 
 
 def batch(**facts: object) -> RemoteBatch:
@@ -29,6 +29,15 @@ def scored(
         scored_alone=[False] * rows,
         details=details or [{}] * rows,
     )
+
+
+def test_details_are_averaged_over_the_responses_that_have_them_in_the_order_of_their_names() -> None:
+    details: list[dict[str, float | str]] = [
+        {"b": 1.0, "pred": "x"}, {"a": 3.0, "b": 2.0, "g.unreadable": 1.0}, {"a": float("inf"), "unreadable": 0.0}, {},
+    ]  # fmt: skip
+    means = detail_means(details)
+    assert list(means.items()) == [("reward/b/mean", 1.5), ("reward/a/mean", 3.0)]
+    assert num_unreadable(details) == 1 and num_unreadable([{}, {"a": 1.0}]) == 0
 
 
 def test_failed_scores_count_as_failures_and_not_as_zeros() -> None:

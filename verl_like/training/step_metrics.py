@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.plan.run_plan import RunPlan
 from verl_like.protocol import Array, last_rows, sampled_tokens
 from verl_like.reward.scorer_messages import FAILURES
-from verl_like.reward.scores import is_unreadable_mark, was_unreadable
+from verl_like.reward.scores import is_unreadable_mark
 from verl_like.training.environment_metrics import environment_metrics
 
 Metrics = dict[str, float]
@@ -19,17 +21,29 @@ _SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of 
 _OF_REWARDS = ("score", "reward_status", "details", "scored_alone", "reward_seconds")
 
 
-def detail_means(details: Iterable[Mapping[str, float | str]]) -> Metrics:
+def detail_means(details: Sequence[Mapping[str, float | str]]) -> Metrics:
     """Return the mean of each finite number reported with the scores, over the responses that have it.
 
     ``unreadable`` is left out, because it is counted.
     """
     found: dict[str, list[float]] = {}
-    for reported in details:
-        for name, value in reported.items():
-            if isinstance(value, int | float) and np.isfinite(value) and not is_unreadable_mark(name):
-                found.setdefault(name, []).append(value)
+    for name in _names(details):
+        values = [each for reported in details if isinstance(each := reported.get(name), int | float)]
+        finite = [value for value in values if math.isfinite(value)]
+        if finite and not is_unreadable_mark(name):
+            found[name] = finite
     return {f"reward/{name}/mean": float(np.mean(values)) for name, values in found.items()}
+
+
+def num_unreadable(details: Sequence[Mapping[str, float | str]]) -> int:
+    """Count the responses that a function could not read, and scored as wrong."""
+    marks = [name for name in _names(details) if is_unreadable_mark(name)]
+    return sum(any(reported.get(mark) == 1 for mark in marks) for reported in details) if marks else 0
+
+
+def _names(details: Iterable[Mapping[str, float | str]]) -> list[str]:
+    """Return the names among the details, in the order of their first appearance."""
+    return list(dict.fromkeys(chain.from_iterable(details)))
 
 
 def num_tokens(batch: RemoteBatch, *, skips_zeros: bool) -> float:
@@ -120,7 +134,7 @@ class StepMetrics:
         """Add the scores of the samples that have one, the details reported with them, and the failures by kind."""
         rows = last_rows(batch.facts)
         facts = {name: batch.facts[name][rows] for name in ("group_id", *_OF_REWARDS)}
-        all_scores, status = facts["score"], facts["reward_status"]
+        all_scores, status, details = facts["score"], facts["reward_status"], facts["details"].tolist()
         is_scored = ~np.isnan(all_scores)
         scores = all_scores[is_scored]
         # If groups are filtered, this is present already and covers all drawn groups.
@@ -133,11 +147,11 @@ class StepMetrics:
                 "reward/score_std": float(scores.std()),
                 "reward/num_failed": float((status != "ok").sum()),
                 **{f"reward/num_{kind}": float((status == kind).sum()) for kind in FAILURES},
-                "reward/unreadable": float(sum(map(was_unreadable, facts["details"]))),
+                "reward/unreadable": float(num_unreadable(details)),
                 "reward/num_scored_alone": float(facts["scored_alone"].sum()),
                 "reward/seconds_mean": float(facts["reward_seconds"].mean()),
                 "reward/seconds_max": float(facts["reward_seconds"].max()),
-                **detail_means(facts["details"]),
+                **detail_means(details),
             }
         )
 
