@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from verl_like.controller import remote_batch
 from verl_like.controller.blocks import MAX_BLOCKS, MIN_BYTES, cut
-from verl_like.controller.remote_batch import Layer, RemoteBatch
+from verl_like.controller.remote_batch import MAX_INLINE_BYTES, Layer, RemoteBatch
 from verl_like.protocol import DataProto, Ragged
 
 ROWS = st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=10)
@@ -164,6 +165,25 @@ def test_batches_with_other_columns_are_not_joined(store: DictStore) -> None:
     other.drop({"text"})
     with pytest.raises(ValueError, match="need the same facts and columns"):
         RemoteBatch.concat([one, other])
+
+
+def test_a_small_table_travels_with_its_rows_and_a_large_one_stays_in_the_store(store: DictStore) -> None:
+    small = table([[1], [2, 3], [], [4, 5]])
+    batch = RemoteBatch.put(small, {"row": np.arange(4)})
+    none, some = batch.partition([[], [3, 1]])
+    assert not store.blocks and fetched(batch) == small
+    some = pickle.loads(pickle.dumps(some))
+    [block] = some.layers[0].refs
+    assert len(block) == 2, "a rank is sent its own rows"
+    assert some.fetch(["ids", "text", "x"], timeout_s=1) == small.select_idxs([3, 1])
+    empty = none.fetch(["ids", "text"], timeout_s=1)
+    assert len(empty) == 0 and empty.ragged("ids").values.dtype == np.int32 and len(none.layers[0].refs[0]) == 0
+    large = table([[7] * MAX_INLINE_BYTES])
+    assert fetched(RemoteBatch.put(large, {"row": np.arange(1)})) == large and len(store.blocks) == 1
+    texts = table([[]]).union(DataProto({"long": ["x" * MAX_INLINE_BYTES]}))
+    RemoteBatch.put(texts, {"row": np.arange(1)})
+    assert len(store.blocks) == 2, "texts count too"
+    assert fetched(RemoteBatch.concat([batch, remote(store, small, [2])])) == DataProto.concat([small, small])
 
 
 def test_a_rank_is_sent_references_to_the_blocks_of_its_rows_alone(store: DictStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -16,6 +17,8 @@ from verl_like.controller.store import StoreCounters
 from verl_like.protocol import Array, DataProto, Selection, row_index
 from verl_like.telemetry.ledger import waiting
 
+MAX_INLINE_BYTES = 64 * 1024  # Ray keeps smaller results than 100 KiB out of the store too
+
 BlockRef: TypeAlias = ray.ObjectRef
 Facts = dict[str, Array]  # per-row numbers and short strings: all that the driver holds
 
@@ -26,20 +29,26 @@ class Layer:
 
     Args:
         producer: the stage that made the columns, for messages.
+        refs: references; or tables themselves, which are small and travel with the rows.
         block: [B] int32.
         index: [B] int32.
     """
 
     columns: frozenset[str]
     producer: str
-    refs: tuple[BlockRef, ...]
+    refs: tuple[BlockRef | DataProto, ...]
     block: Array
     index: Array
 
     def select(self, rows: Array) -> Layer:
         """Return these rows (int64, none negative), with references to their blocks only."""
         if len(rows) == 0:  # keep one block, so that fetching no rows still gives the columns' dtypes
-            return Layer(self.columns, self.producer, self.refs[:1], self.block[:0], self.index[:0])
+            return Layer(
+                self.columns, self.producer, tuple(map(_no_rows, self.refs[:1])), self.block[:0], self.index[:0]
+            )
+        if len(self.refs) == 1 and isinstance(self.refs[0], DataProto):
+            own = self.refs[0].select_idxs(self.index[rows])
+            return Layer(self.columns, self.producer, (own,), self.block[rows], np.arange(len(rows), dtype=np.int32))
         used, block = np.unique(self.block[rows], return_inverse=True)
         return Layer(
             self.columns, self.producer, tuple(self.refs[i] for i in used), block.astype(np.int32), self.index[rows]
@@ -47,6 +56,11 @@ class Layer:
 
     def without(self, columns: Iterable[str]) -> Layer:
         return Layer(self.columns.difference(columns), self.producer, self.refs, self.block, self.index)
+
+    @property
+    def stored(self) -> list[BlockRef]:
+        """The references among ``refs``."""
+        return [ref for ref in self.refs if not isinstance(ref, DataProto)]
 
     @property
     def runs(self) -> Array:
@@ -68,8 +82,12 @@ class Layer:
         )  # a whole group needs only a few numbers
 
 
+def _no_rows(ref: BlockRef | DataProto) -> BlockRef | DataProto:
+    return ref.select_idxs([]) if isinstance(ref, DataProto) else ref
+
+
 # Not a class method: cloudpickle would send its code with every layer.
-def layer_of_runs(columns: frozenset[str], producer: str, refs: tuple[BlockRef, ...], runs: Array) -> Layer:
+def layer_of_runs(columns: frozenset[str], producer: str, refs: tuple[BlockRef | DataProto, ...], runs: Array) -> Layer:
     """Return the layer whose rows are these (block, first, end) runs, concatenated."""
     lengths = runs[:, 2] - runs[:, 1]
     block = np.repeat(runs[:, 0], lengths)
@@ -129,13 +147,14 @@ class RemoteRows:
         """Copy the rows once: the runs are views of the mapped blocks until they are joined."""
         try:
             with waiting("store", f"{columns} of stage {layer.producer!r}"):
-                found = ray_calls.fetched(layer.refs, timeout_s=timeout_s)
+                fetched = iter(ray_calls.fetched(layer.stored, timeout_s=timeout_s) if layer.stored else ())
         except ray.exceptions.GetTimeoutError:
             raise StageTimeout(
                 f"{columns}, made by stage {layer.producer!r}, did not arrive within {timeout_s:.0f} s."
             ) from None
         except ray.exceptions.ObjectLostError as error:
             raise self._lost(layer, error) from error
+        found = [ref if isinstance(ref, DataProto) else next(fetched) for ref in layer.refs]
         blocks: list[DataProto] = [block.only(columns) for block in found]
         if len(layer.block) == 0:
             return blocks[0].view(0, 0)
@@ -151,7 +170,9 @@ class RemoteRows:
         )
 
 
-def _is_lost(ref: BlockRef) -> bool:
+def _is_lost(ref: BlockRef | DataProto) -> bool:
+    if isinstance(ref, DataProto):
+        return False
     try:
         ray_calls.fetched([ref], timeout_s=1.0)
     except (ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
@@ -185,11 +206,12 @@ class RemoteBatch:
 
     @property
     def num_blocks(self) -> int:
-        return sum(len(layer.refs) for layer in self.layers)
+        """The number of blocks in the store."""
+        return sum(len(layer.stored) for layer in self.layers)
 
     @classmethod
     def from_blocks(
-        cls, blocks: Sequence[tuple[Facts, BlockRef]], columns: frozenset[str], *, producer: str
+        cls, blocks: Sequence[tuple[Facts, BlockRef | DataProto]], columns: frozenset[str], *, producer: str
     ) -> RemoteBatch:
         """Return a batch of the blocks in their order of arrival, each with the facts of its rows."""
         sizes = [len(next(iter(facts.values()))) for facts, _ in blocks]
@@ -199,8 +221,9 @@ class RemoteBatch:
 
     @classmethod
     def put(cls, table: DataProto, facts: Facts, *, producer: str = "prompts") -> RemoteBatch:
-        """Put a table that the driver made itself (prompts) into the store, and return its batch."""
-        return cls.from_blocks([(facts, ray_calls.put(table))], frozenset(table.columns), producer=producer)
+        """Return the batch of a table that the driver made itself (prompts); a large one is put into the store."""
+        ref = table if _is_small(table) else ray_calls.put(table)
+        return cls.from_blocks([(facts, ref)], frozenset(table.columns), producer=producer)
 
     @classmethod
     def concat(cls, batches: Sequence[RemoteBatch]) -> RemoteBatch:
@@ -312,6 +335,11 @@ class RemoteBatch:
                 f"columns {sorted(gone - self.columns)} are not in this batch, which has {sorted(self.columns)}."
             )
         self.layers = [layer.without(gone) for layer in self.layers if not layer.columns <= gone]
+
+
+def _is_small(table: DataProto) -> bool:
+    """Return whether a table travels in the calls: a put and the fetches of all ranks take several milliseconds."""
+    return table.nbytes <= MAX_INLINE_BYTES and len(pickle.dumps(table, pickle.HIGHEST_PROTOCOL)) <= MAX_INLINE_BYTES
 
 
 def joined_facts(parts: Sequence[Facts]) -> Facts:

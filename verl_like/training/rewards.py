@@ -122,7 +122,7 @@ class StepRewards:
             for facts, block, is_baseline in later:
                 self.begin(facts, block, is_baseline=is_baseline)
         [rollout] = [layer for layer in batch.layers if "response_ids" in layer.columns]
-        first = np.array([self._first_row[ref.binary()] for ref in rollout.refs])
+        first = np.array([self._first_row[ref.binary()] for ref in rollout.stored])
         samples = np.concatenate([*self._sample_of, np.empty(0, np.int64)])[first[rollout.block] + rollout.index]
         return Scores.concat(self._arrived).select(samples)
 
