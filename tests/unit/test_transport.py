@@ -13,6 +13,7 @@ import pytest
 import ray
 
 from tests.ray.echo_role import EchoRole
+from verl_like.context import current, replaced
 from verl_like.controller import aggregator, failures, ray_calls
 from verl_like.controller.aggregator import Aggregator, AggregatorProcess
 from verl_like.controller.blocks import Block, blocks_of
@@ -23,6 +24,7 @@ from verl_like.controller.store import Reply
 from verl_like.controller.streams import blocks_first
 from verl_like.controller.transport import RankCall
 from verl_like.controller.tree import Branch, Tree
+from verl_like.controller.wait import Meanwhile
 from verl_like.controller.worker import WorkerHost
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.protocol import DataProto, Ragged
@@ -139,6 +141,16 @@ def prompts() -> RemoteBatch:
 def test_answers_are_in_the_order_of_ranks(group: WorkerGroup) -> None:
     assert group.call(EchoRole.who) == [(rank, "who") for rank in range(3)]
     assert group.call(EchoRole.first) == [(0, "first")], "rank zero alone is called directly"
+
+
+def test_what_nothing_waits_for_is_done_once_when_the_next_wait_begins(group: WorkerGroup) -> None:
+    done: list[str] = []
+    with replaced(Meanwhile, Meanwhile()):
+        current(Meanwhile).first.append(lambda: done.append("first"))
+        assert not done
+        group.call(EchoRole.who)
+        group.call(EchoRole.who)
+    assert done == ["first"]
 
 
 def test_rows_reach_their_rank_and_its_columns_their_rows(group: WorkerGroup) -> None:

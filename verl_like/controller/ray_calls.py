@@ -267,8 +267,20 @@ def begun(calls: Sequence[Call]) -> list[Any]:
     (``tests/unit/test_call_depth.py``).
     """
     _refuse_if_lost()
-    each = map(operator.call, [call.bound() for call in calls])
-    return _answer(current(RayThreads).begin("calls to workers", partial(list, each)), PUT_S)
+    return _answer(current(RayThreads).begin("calls to workers", _made(calls)), PUT_S)
+
+
+def beginning(calls: Sequence[Call]) -> Callable[[], list[Any]]:
+    """Start making calls; return a function that waits until they are made, and returns what :func:`begun` does.
+
+    Later calls may overtake them. Their arguments must not change meanwhile.
+    """
+    _refuse_if_lost()
+    return partial(_answer, current(RayThreads).begin("calls to workers", _made(calls)), PUT_S)
+
+
+def _made(calls: Sequence[Call]) -> Callable[[], list[Any]]:
+    return partial(list, map(operator.call, [call.bound() for call in calls]))
 
 
 def answers_of(calls: Sequence[Call], made: Sequence[Any]) -> dict[Ref, str]:

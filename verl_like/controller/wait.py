@@ -38,15 +38,23 @@ class Meanwhile:
 
     Args:
         work: called at each poll of a wait, and by no other thread; it may wait itself.
+        first: called once, when the next wait begins: calls that no other call should wait for.
     """
 
     work: list[Callable[[], None]] = field(default_factory=list)
+    first: list[Callable[[], None]] = field(default_factory=list)
     _is_running: bool = False
 
     @property
     def poll_s(self) -> float:
         """The longest time between two calls."""
         return QUICK_POLL_S if self.work else POLL_S
+
+    def begin(self) -> None:
+        """Call what waits for the next wait."""
+        first, self.first = self.first, []
+        for call in first:
+            call()
 
     def run(self) -> None:
         if self._is_running:
@@ -167,6 +175,7 @@ def _driver_polls(
 ) -> Iterator[list[tuple[ray.ObjectRef, Any]]]:
     """Yield the arrivals of each poll; arguments as in :func:`wait` and :func:`polls`."""
     failed = partial(explained, stage=stage)
+    current(Meanwhile).begin()
     for results, pending in polls(
         refs, stage=stage, timeout_s=timeout_s, failed=failed, at_least=at_least, watching=_waiting
     ):

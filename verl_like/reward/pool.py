@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from verl_like.controller.errors import StageTimeout
 from verl_like.controller.ray_calls import Call
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.controller.verdicts import Verdicts
-from verl_like.controller.wait import arrivals, wait
+from verl_like.controller.wait import Meanwhile, arrivals, wait
 from verl_like.protocol import Array, num_samples
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failure_limit import Failure, check_failures, failures_of, too_slow
@@ -77,15 +77,16 @@ class PoolScoring:
     def __init__(self, hosts: Sequence[Any], config: RewardConfig, *, timeout_s: float, num_samples: int = 0) -> None:
         self._hosts, self._config, self._timeout_s = hosts, config, timeout_s
         self._least_samples = num_samples
-        self._answers: dict[ray.ObjectRef, str] = {}  # calls in progress -> name of the host, for messages
+        # For each call in progress, a function that returns its reference once it is made; and the host's number.
+        self._calls: list[tuple[Callable[[], list[ray.ObjectRef]], int]] = []
         self._num_rows = [0] * len(hosts)  # rows of these calls, by host
 
     def begin(self, facts: Facts, block: BlockRef) -> None:
         """Begin to score a block and return at once. An episode is scored once, on its last row."""
         host = int(np.argmin(self._num_rows))
         self._num_rows[host] += num_samples(facts)
-        [answer] = ray_calls.begun([Call(self._hosts[host].score, (block,), options={"concurrency_group": "score"})])
-        self._answers[answer] = f"scorer host {host}"
+        call = Call(self._hosts[host].score, (block,), options={"concurrency_group": "score"})
+        self._calls.append((ray_calls.beginning([call]), host))
 
     def scores(self) -> Scores:
         """Return the scores of all rows begun since the last call, in the sequence of the calls of :meth:`begin`.
@@ -94,8 +95,9 @@ class PoolScoring:
             FeedbackError: too many samples failed, or many in a row timed out; raised as soon as that is certain.
             StageTimeout: slow samples, each within its own deadline, took too long together.
         """
-        answers, num_rows = self._answers, sum(self._num_rows)
-        self._answers, self._num_rows = {}, [0] * len(self._hosts)
+        calls, num_rows = self._calls, sum(self._num_rows)
+        self._calls, self._num_rows = [], [0] * len(self._hosts)
+        answers = {ref: f"scorer host {host}" for made, host in calls for ref in made()}
         found: dict[ray.ObjectRef, Scores] = {}
         failures: list[Failure] = []
         try:
@@ -153,7 +155,7 @@ class RewardPool:
             for number, (node, share) in enumerate(zip(nodes, shares, strict=True))
         ]
         current(Verdicts).expect_restarts(self._names(), remedy=_HELPS)
-        self._writing: dict[ray.ObjectRef, str] = {}  # calls in progress -> name of the host
+        self._writing: list[Callable[[], list[ray.ObjectRef]]] = []  # return the calls in progress, once they are made
 
     def wait_ready(self, *, timeout_s: float) -> None:
         """Return when every host has loaded the functions; raise the error of a host that could not."""
@@ -189,13 +191,15 @@ class RewardPool:
         )
 
     def _write(self, call: Call) -> None:
-        [writing] = ray_calls.begun([call])
-        self._writing[writing] = "scorer host 0"
+        # The next stage's calls come first: nothing waits for this one soon.
+        current(Meanwhile).first.append(lambda: self._writing.append(ray_calls.beginning([call])))
 
     def settle(self) -> None:
         """Return when all writes that were begun are complete."""
-        writing, self._writing = self._writing, {}
-        wait(writing, stage="samples", timeout_s=self._timeout_s)
+        current(Meanwhile).begin()
+        writing, self._writing = self._writing, []
+        calls = dict.fromkeys([ref for made in writing for ref in made()], "scorer host 0")
+        wait(calls, stage="samples", timeout_s=self._timeout_s)
 
     def request_reports(self) -> dict[BlockRef, str]:
         """Request a report of every host; return the pending reports with the hosts' names."""

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from verl_like.context import current
 from verl_like.controller.errors import RunError, StageTimeout
 from verl_like.controller.remote_batch import BlockRef
-from verl_like.controller.wait import arrivals
+from verl_like.controller.wait import Meanwhile, arrivals
 from verl_like.telemetry.process_usage import Reporter
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.run_ledger import RunLedger
@@ -43,12 +44,16 @@ class ProcessMetrics:
         self._asked: dict[BlockRef, str] = {}
 
     def ask(self) -> None:
-        """Request the reports, which arrive while the processes continue to work."""
+        """Request the reports when the driver waits next; they arrive while the processes continue to work."""
+        current(Meanwhile).first.append(self._ask)
+
+    def _ask(self) -> None:
         self._asked = {ref: who for group in self._processes for ref, who in group.request_reports().items()}
 
     def take(self, step: int) -> dict[str, float]:
         """Record the reports requested last in the ledger; return their metrics."""
         reports = [self._driver.take()]
+        current(Meanwhile).begin()
         try:
             for _, found in arrivals(self._asked, stage="report", timeout_s=ASK_S):
                 reports += found
