@@ -58,6 +58,14 @@ class EchoRole:
         return PREPARED
 
     @dispatch(Dispatch.BROADCAST)
+    def note(self) -> None:
+        PREPARED.append("note")
+
+    @dispatch(Dispatch.BROADCAST)
+    def refuse(self) -> None:
+        raise RuntimeError("the deferred call fails")
+
+    @dispatch(Dispatch.BROADCAST)
     def niceness(self) -> int:
         return os.getpriority(os.PRIO_PROCESS, 0)
 

@@ -54,6 +54,25 @@ def prompts() -> RemoteBatch:
     return RemoteBatch.put(table, {"group_id": np.arange(5)})
 
 
+def test_a_deferred_call_is_made_once_before_the_next_call_to_all_ranks(group: WorkerGroup) -> None:
+    def num_notes() -> list[int]:
+        return [each.count("note") for each in group.call(EchoRole.prepared)]
+
+    assert num_notes() == [0, 0]
+    group.call_before_next(EchoRole.note)
+    assert group.call(EchoRole.first) == [0], "a call to one rank does not take the deferred call of all"
+    assert num_notes() == [1, 1] and num_notes() == [1, 1]
+    group.call_before_next(EchoRole.note)
+    group.map_rows(EchoRole.double, prompts(), [np.arange(3), np.arange(3, 5)], adds=frozenset({"doubled"}))
+    assert num_notes() == [2, 2]
+    group.call_before_next(EchoRole.note)
+    list(group.stream(EchoRole.stream, prompts(), [np.arange(3), np.arange(3, 5)], delay_s=0.0))
+    assert num_notes() == [3, 3]
+    group.call_before_next(EchoRole.refuse)
+    with pytest.raises(WorkerError, match=r"failed in EchoRole\.refuse(.*\n)*.*the deferred call fails"):
+        group.call(EchoRole.who)
+
+
 def test_broadcast_reaches_every_rank_and_rank_zero_only_the_first(group: WorkerGroup) -> None:
     answers = group.call(EchoRole.who)
     assert [rank for rank, _ in answers] == [0, 1]

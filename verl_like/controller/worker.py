@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 
@@ -35,6 +35,14 @@ from verl_like.telemetry.process_usage import ProcessReport, Reporter
 from verl_like.telemetry.profiler import Profiler
 
 log = logging.getLogger(__name__)
+
+
+class Deferred(NamedTuple):
+    """A call without arguments that a process makes before another one; its time is charged to ``stage``."""
+
+    stage: str
+    role: str
+    method: str
 
 
 class WorkerHost:
@@ -100,7 +108,10 @@ class WorkerHost:
         return self._log.take()
 
     @ray.method(concurrency_group="engine")
-    def call(self, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Any:
+    def call(
+        self, stage: str, role: str, method: str, *args: Any, before: Sequence[Deferred] = (), **kwargs: Any
+    ) -> Any:
+        self._call_deferred(before)
         with self._reporting(f"{role}.{method}", stage):
             return Reply(getattr(self._roles[role], method)(*args, **kwargs), current(StoreCounters).take())
 
@@ -114,13 +125,22 @@ class WorkerHost:
 
     @ray.method(concurrency_group="engine")
     def map(
-        self, rows: RemoteRows, blocks: Sequence[Block], stage: str, role: str, method: str, *args: Any, **kwargs: Any
+        self,
+        rows: RemoteRows,
+        blocks: Sequence[Block],
+        stage: str,
+        role: str,
+        method: str,
+        *args: Any,
+        before: Sequence[Deferred] = (),
+        **kwargs: Any,
     ) -> Any:
         """Call a method that returns (report, table).
 
         Returns:
             A reply of (report, warnings), followed by the table cut into ``blocks`` if there are any.
         """
+        self._call_deferred(before)
         with self._reporting(f"{role}.{method}", stage):
             report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
             answer = Reply((report, self._log.take()), current(StoreCounters).take())
@@ -130,9 +150,24 @@ class WorkerHost:
             return answer, *blocks_of(table, blocks)
 
     @ray.method(concurrency_group="engine")
-    def stream(self, rows: RemoteRows, stage: str, role: str, method: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def stream(
+        self,
+        rows: RemoteRows,
+        stage: str,
+        role: str,
+        method: str,
+        *args: Any,
+        before: Sequence[Deferred] = (),
+        **kwargs: Any,
+    ) -> Iterator[Any]:
+        self._call_deferred(before)
         with self._reporting(f"{role}.{method}", stage):
             yield from blocks_first(getattr(self._roles[role], method)(rows, *args, **kwargs))
+
+    def _call_deferred(self, calls: Sequence[Deferred]) -> None:
+        for each in calls:
+            with self._reporting(f"{each.role}.{each.method}", each.stage):
+                getattr(self._roles[each.role], each.method)()
 
     def _reporting(self, what: str, stage_name: str) -> _Reporting:
         return _Reporting(partial(self._failure, what), stage_name)

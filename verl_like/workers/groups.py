@@ -362,8 +362,8 @@ class RolloutGroup:
         )
 
     def sleep(self) -> None:
-        """Free accelerator memory for training; the next sync wakes the engines."""
-        self._group.call(GeneratorRole.sleep)
+        """Free accelerator memory as the next call begins; the next sync wakes the engines."""
+        self._group.call_before_next(GeneratorRole.sleep)
 
 
 def columns_of(prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
