@@ -39,6 +39,7 @@ from verl_like.reward.scorer_messages import (
 
 START_TIMEOUT_S = 60.0  # covers the imports of a user's file
 PIECE_TIMEOUT_S = 5.0  # until the next message while several ground truths are read
+MIN_GATHERED = 32  # answers still to come, if they are read together: the pause would delay the end of a small piece
 CANCEL_GRACE_S = 1.0  # an async call is cancelled by its own process first
 ENDING_TIMEOUT_S = 2.0  # for a subreaper to report how its scorer process ended
 MAX_CHARS = 1500  # of a process's last output, in a message
@@ -138,7 +139,7 @@ class ScorerProcess:
         try:
             self._send(list(samples))
             while len(outcomes) < len(samples):
-                more_follow = len(samples) - len(outcomes) > 1
+                more_follow = len(samples) - len(outcomes) > MIN_GATHERED
                 answer = self._next(self._answer_timeout_s, missing="no score", more_follow=more_follow)
                 if isinstance(answer, Loss):
                     return outcomes, answer
