@@ -31,11 +31,11 @@ OF_RAY = {"RAY_JOB_ID": "01000000", "RAY_RAYLET_PID": "1"}
 # Writes what a process can see of itself, and waits until the file next to it is removed.
 PROGRAM = """
 import json, os, random, sys, time
-import numpy
+import numpy, ray
 from pathlib import Path
 found = {
     "words": sys.argv, "folder": os.getcwd(), "variables": dict(os.environ), "path": sys.path[0],
-    "threads": len(os.listdir("/proc/self/task")), "draws": [random.random(), numpy.random.random()],
+    "threads": len(os.listdir("/proc/self/task")), "draws": [random.random(), numpy.random.random(), ray.UniqueID.from_random().hex()],
     "group": os.getpgrp(), "id": os.getpid(), "main": __name__, "modules": list(sys.modules),
 }
 out = Path(sys.argv[1])
@@ -63,7 +63,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.fixture
 def server(environment: dict[str, str]) -> Iterator[str]:
     """Yield the name of a server's socket."""
-    with fork_server(environment, calls=[["decimal"]], calls_with_ray=[["fractions"]]) as variables:
+    with fork_server(environment, calls=[["decimal"]], calls_with_ray=[["fractions"], ["ray.dag"]]) as variables:
         yield variables[SOCKET_VARIABLE]
 
 
@@ -124,6 +124,7 @@ def test_a_process_of_another_ray_is_refused(
     [
         ("import threading, time; threading.Thread(target=time.sleep, args=[99], daemon=True).start()", "a thread"),
         ("raise OSError('no such library')", "no such library"),
+        ("import ray; ray.UniqueID.from_random()", "the same random ids"),
     ],
 )
 def test_a_server_whose_libraries_cannot_be_shared_forks_nothing(

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_like.call_threads import BLOCKED_SIGNALS
+from verl_like.controller.fork_server import random_ids
 from verl_like.controller.fork_server.setup_worker import SIZE_BYTES
 from verl_like.imports import importing
 from verl_like.watchdog.starting import FORK_SERVER, forked_title
@@ -77,7 +78,7 @@ class Libraries:
         if self._of_ray is None:
             self._of_ray = of_ray
             os.environ.update(of_ray)
-            self._problem = self._problem or _imported(self._calls_with_ray) or _threads()
+            self._problem = self._problem or _imported_with_ray(self._calls_with_ray) or _threads() or _ids()
         return self._problem or ("another Ray wants it" if of_ray != self._of_ray else "")
 
 
@@ -121,6 +122,16 @@ def _imported(calls: Sequence[Sequence[str]]) -> str:
     except Exception as error:  # noqa: BLE001 (a worker reports it, when it imports the same)
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _imported_with_ray(calls: Sequence[Sequence[str]]) -> str:
+    with random_ids.ids_of_kernel():
+        return _imported(calls)
+
+
+def _ids() -> str:
+    """Return why forked processes would be mixed up by Ray, or an empty string."""
+    return "its processes would have the same random ids" if random_ids.repeated() else ""
 
 
 def _threads() -> str:
