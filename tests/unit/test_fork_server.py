@@ -35,7 +35,8 @@ import numpy, ray
 from pathlib import Path
 found = {
     "words": sys.argv, "folder": os.getcwd(), "variables": dict(os.environ), "path": sys.path[0],
-    "threads": len(os.listdir("/proc/self/task")), "draws": [random.random(), numpy.random.random(), ray.UniqueID.from_random().hex()],
+    "threads": len(os.listdir("/proc/self/task")),
+    "draws": [random.random(), numpy.random.random(), ray.UniqueID.from_random().hex()],
     "group": os.getpgrp(), "id": os.getpid(), "main": __name__, "modules": list(sys.modules),
 }
 out = Path(sys.argv[1])
