@@ -228,3 +228,13 @@ def test_a_row_takes_less_than_a_kilobyte(tmp_path: Path, tokenizer: PreTrainedT
     tracemalloc.stop()
     assert len(found) == len(warm) == num_rows
     assert taken / num_rows < 1024
+
+
+def test_columns_above_two_gigabytes_stay_in_separate_batches() -> None:
+    """Lists of nulls take no memory; the offsets of a joined column would not fit into 32 bits."""
+    offsets = pa.array([0, 1_500_000_000], pa.int32())
+    batch = pa.record_batch({"x": pa.ListArray.from_arrays(offsets, pa.nulls(1_500_000_000))})
+    rows = records.ParquetRows.__new__(records.ParquetRows)
+    rows._batches = []
+    rows._keep([batch, batch])
+    assert [each.num_rows for each in rows._batches] == [1, 1]

@@ -202,7 +202,7 @@ def test_a_folder_that_cannot_be_written_is_a_warning(
     (tmp_path / "cache").write_text("a file")
     with caplog.at_level(logging.WARNING):
         found = started(file, tokenizer, tmp_path / "cache/prompts")
-    assert "data.prompt_cache: the prompts are not kept in" in caplog.text
+    assert "data.prompt_cache: cannot write" in caplog.text
     assert same(found, started(file, tokenizer, ""))
 
 
@@ -225,10 +225,26 @@ def test_a_full_disk_is_a_warning_and_leaves_nothing(
     assert len(found.lengths) == NUM_ROWS and tries == [0, 1]
 
 
-def test_a_template_that_writes_the_date_is_rendered_at_each_start(
-    tmp_path: Path, file: Path, tokenizer: PreTrainedTokenizerBase, made: list[int]
+def test_a_damaged_entry_that_cannot_be_written_again_stays_damaged(
+    tmp_path: Path, file: Path, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokenizer.chat_template = TEMPLATE + "{{ strftime_now('%d %b %Y') }}"
+    cache = tmp_path / "cache"
+    started(file, tokenizer, cache)
+    [entry] = cache.glob("*.arrow")
+    content = bytearray(entry.read_bytes())
+    content[len(content) // 2] ^= 1
+    entry.write_bytes(content)
+    with monkeypatch.context() as disk:
+        disk.setattr(pa, "OSFile", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        started(file, tokenizer, cache)
+    assert same(started(file, tokenizer, ""), started(file, tokenizer, cache)), "the damaged prompts were read"
+
+
+@pytest.mark.parametrize("written", ["{{ strftime_now('%d %b %Y') }}", "{{ ['a', 'b'] | random }}"])
+def test_a_template_that_writes_the_date_or_draws_is_rendered_at_each_start(
+    tmp_path: Path, file: Path, tokenizer: PreTrainedTokenizerBase, made: list[int], written: str
+) -> None:
+    tokenizer.chat_template = TEMPLATE + written
     for _ in range(2):
         started(file, tokenizer, tmp_path / "cache")
     assert made == [NUM_ROWS, NUM_ROWS] and not (tmp_path / "cache").exists()

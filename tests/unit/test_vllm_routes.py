@@ -15,7 +15,7 @@ from verl_like.backends.vllm.unpacked import (
     LIBRARIES,
     MAX_ELEMENTS,
     MIN_ROWS,
-    Product,
+    LinearFunction,
     UnpackedProduct,
     UnpackedProducts,
 )
@@ -93,7 +93,7 @@ def test_only_the_second_name_of_a_tied_tensor_may_be_ignored() -> None:
 
 @pytest.mark.parametrize("linear", LIBRARIES)
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_a_product_with_few_rows_has_the_bits_of_one_with_many(linear: Product, has_bias: bool) -> None:
+def test_a_product_with_few_rows_has_the_bits_of_one_with_many(linear: LinearFunction, has_bias: bool) -> None:
     numbers, product = torch.Generator().manual_seed(3), UnpackedProduct(linear)
     rows, weight = torch.randn(64, 192, generator=numbers), torch.randn(64, 192, generator=numbers)
     bias = torch.randn(64, generator=numbers) if has_bias else None
@@ -124,11 +124,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return replaced
 
 
-def found(clock: Clock, packed: Product, *, num_passes: int = 1, weight: Tensor | None = None) -> bool:
+def found(clock: Clock, packed: LinearFunction, *, num_passes: int = 1, weight: Tensor | None = None) -> bool:
     """Return whether a product is found for a weight, [64, 64] unless it is given, that is packed in 10 ms."""
     weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(4)) if weight is None else weight
 
-    def pack() -> Product:
+    def pack() -> LinearFunction:
         clock.now_s += 0.01
         return packed
 

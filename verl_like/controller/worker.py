@@ -48,7 +48,8 @@ class Deferred(NamedTuple):
 class WorkerHost:
     """Builds a host object by name and calls methods of its roles, one at a time, plus one in parallel.
 
-    Heavy imports happen in ``build``, after the process listens for ``kill -USR1`` and its environment is set.
+    Heavy imports happen in ``build``, after the process listens for ``kill -USR1`` and its environment is set; a forked
+    process has made them already.
     """
 
     def __init__(self, rank: int) -> None:

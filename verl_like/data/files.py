@@ -95,7 +95,7 @@ class EncodedRows(Sequence[Row]):
 
     def __getitem__(self, index: int | slice) -> Row | EncodedRows:
         if isinstance(index, slice):
-            return self.take(np.arange(len(self))[index])
+            return self.take(np.arange(*index.indices(len(self))))
         return self.read(np.array([range(len(self))[index]]))[0]
 
     def __iter__(self) -> Iterator[Row]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import blake2b, file_digest
 from importlib.metadata import version
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -61,6 +61,7 @@ class PromptCache:
 
     def __init__(self, folder: Path, key: str) -> None:
         self._prompts, self._manifest = folder / f"{key}.arrow", folder / f"{key}.json"
+        self._is_stored = False
 
     def read(self) -> tuple[TokenisedPrompts, PromptSummary] | None:
         """Return the entry, mapped into memory; None if there is none."""
@@ -71,6 +72,9 @@ class PromptCache:
                 return _mapped(self._prompts), summary
             problem = "its digests differ"
         except FileNotFoundError:
+            return None
+        except PermissionError as error:
+            log.warning("%s cannot be read (%s), and its prompts are tokenised again", self._prompts, error.strerror)
             return None
         except (OSError, ValueError, LookupError, TypeError) as error:
             problem = f"{type(error).__name__}: {error}"
@@ -89,13 +93,21 @@ class PromptCache:
                 with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as file:
                     for batch in batches():
                         file.write_batch(batch)
+            self._is_stored = True
             return _mapped(self._prompts)
         except OSError as error:
-            log.warning("data.prompt_cache: the prompts are not kept in %s: %s", self._prompts.parent, error)
+            log.warning(
+                "data.prompt_cache: cannot write %s (%s), so prompts are tokenised at each start. Set it to a folder "
+                "that can be written.",
+                self._prompts.parent,
+                error,
+            )
             return TokenisedPrompts(batches())
 
     def publish(self, summary: PromptSummary) -> None:
-        """Write the manifest of the prompts that have been stored."""
+        """Write the manifest of the prompts, if they have been stored."""
+        if not self._is_stored:  # an older file may lie there
+            return
         with suppress(OSError):  # reported by stored, or the next start makes the entry again
             digests = [_summary_digest(summary), _file_digest(self._prompts)]
             write_atomically(self._manifest, json.dumps({"summary": asdict(summary), "digests": digests}))
@@ -122,11 +134,13 @@ def prompt_cache(
 def _is_determined(data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether the same row always gives the same prompt.
 
-    A chat template may write the time of day, and a tokenizer's own code may do anything.
+    A template may write the time of day or draw at random, and a tokenizer's own code may do anything.
     """
-    has_clock = data.apply_chat_template and "strftime_now" in repr(tokenizer.chat_template)
+    templates = (
+        f"{tokenizer.chat_template if data.apply_chat_template else ''} {data.format_prompt} {_format_file(data)}"
+    )
     is_known = isinstance(tokenizer, PreTrainedTokenizerFast) and type(tokenizer).__module__.startswith("transformers.")
-    return is_known and not has_clock
+    return is_known and not any(word in templates for word in ("strftime_now", "random"))
 
 
 def _parts(tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
@@ -169,11 +183,14 @@ def _file_digest(file: Path) -> str:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """Yield a new file that replaces ``path`` at the end, or is removed after an error."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".partial", delete=False) as file:
-        partial = Path(file.name)
+    """Yield a new file that replaces ``path`` at the end, or is removed after an error.
+
+    An equal file stays: on NFS, another host may have it mapped, and would lose it.
+    """
+    partial = path.with_name(f".{path.stem}.{uuid4().hex}.partial")  # a temporary file would be its owner's alone
     try:
         yield partial
-        partial.replace(path)
+        if not (path.exists() and _file_digest(path) == _file_digest(partial)):
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -106,7 +106,10 @@ class ParquetRows:
     def _keep(self, read: list[pa.RecordBatch]) -> None:
         """Keep these batches as one, and empty the list."""
         if read:
-            self._batches.append(pa.concat_batches(read))
+            try:
+                self._batches.append(pa.concat_batches(read))
+            except pa.ArrowInvalid:  # more than 2 GiB in a column, whose offsets have 32 bits
+                self._batches += read
             read.clear()
             pa.default_memory_pool().release_unused()  # otherwise twice the memory of the rows
 

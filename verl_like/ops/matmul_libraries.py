@@ -2,7 +2,7 @@
 
 PyTorch passes float32 products to MKL; oneDNN, which it includes too, is faster on some processors, for some shapes, or
 for the forward pass alone. The libraries round differently. A choice is therefore never measured twice where numbers
-are to repeat: the machine keeps its own, and a run records the one that it uses.
+are to repeat: the machine keeps its choice, and a run records the one that it uses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from verl_like.machine.processor import processor
 
 log = logging.getLogger(__name__)
 
-SIZES = (32, 128, 384)  # of each dimension: ratios hardly change beyond, and all classes are measured in 0.1 s
+SIZES = (32, 128, 384)  # of each dimension: beyond them, ratios hardly change
 MIN_GAIN = 0.1  # fraction of PyTorch's time that oneDNN saves, or PyTorch's own choice stays
 REPEATS = 4
 TIMED_PRODUCTS = 2**19  # multiplications of one timing at least, so that small products are repeated
@@ -192,7 +192,7 @@ def kept(found: MatmulLibraries, file: Path) -> MatmulLibraries:
         partial.write_text(json.dumps({**_conditions(), "onednn": sorted(found.onednn)}, indent=1) + "\n")
         _publish(partial, file)
         return recorded(file)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a damaged file that cannot be removed
         log.warning("the choice of libraries for matrix products is not kept, and may differ next time: %s", error)
         return found
     finally:

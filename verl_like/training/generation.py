@@ -38,7 +38,7 @@ def val_sampling(config: Config) -> Sampling:
 
 
 def put_prompts(prompts: Sequence[Prompt]) -> RemoteBatch:
-    """Put the prompts into the store; ``group_id`` is the position in this batch."""
+    """Return the batch of these prompts; ``group_id`` is the position in it."""
     table = prompt_table(prompts)
     group_ids = np.arange(len(prompts), dtype=np.int64)
     uids = np.array([prompt.uid for prompt in prompts])

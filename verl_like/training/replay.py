@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from pathlib import Path
 
 from verl_like.algorithms.roles import needs
 from verl_like.checks.requirements import check_machine
@@ -25,6 +26,7 @@ from verl_like.training.ppo import PPOTrainer
 from verl_like.training.rollout_trainer import rollout_loop
 from verl_like.training.tasks import learner_updates, num_steps, prompt_loader, train_prompts
 from verl_like.workers.matmul_record import NAME as MATMUL
+from verl_like.workers.matmul_record import OF_REWARD_MODEL
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +49,8 @@ def replay(planned: ReplayPlan) -> tuple[int, Comparison]:
     shutil.rmtree(folder.path, ignore_errors=True)
     with FolderLock(folder.path):
         folder.claim(planned.config_yaml, job="train")
-        if (planned.run / MATMUL).is_file():
-            shutil.copyfile(planned.run / MATMUL, folder.path / MATMUL)
+        for record in filter(Path.is_file, (planned.run / name for name in (MATMUL, OF_REWARD_MODEL))):
+            shutil.copyfile(record, folder.path / record.name)
         with (
             trackers(config, folder.path, total_steps=steps) as tracker,
             stack(config, tokenizer, folder, roles=needs(config).roles, **learner_updates(config, steps)) as parts,

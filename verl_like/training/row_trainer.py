@@ -168,7 +168,7 @@ class RowTrainer(Trainer):
 
 
 def put(rows: DataProto) -> RemoteBatch:
-    """Put the rows into the store; the driver keeps the number of tokens of each row, and of those that are learnt."""
+    """Return the batch of these rows; the driver keeps the numbers of tokens of each row and of its learnt ones."""
     facts = {
         "tokens": rows.ragged("prompt_ids").lengths + rows.ragged("response_ids").lengths,
         "learnt_tokens": rows.ragged("response_mask").count_nonzero(),

@@ -98,7 +98,7 @@ def _feed_back(parts: StepParts, batch: RemoteBatch) -> None:
 
 
 def sleep(parts: StepParts) -> None:
-    """Free the engines' memory for training; the next sync wakes them."""
+    """Have the engines free their memory when the next call begins; the next sync wakes them."""
     with stage("engine_sleep"):
         parts.rollout.sleep()
 

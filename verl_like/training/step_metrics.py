@@ -26,13 +26,16 @@ def detail_means(details: Sequence[Mapping[str, float | str]]) -> Metrics:
 
     ``unreadable`` is left out, because it is counted.
     """
-    found: dict[str, list[float]] = {}
-    for name in _names(details):
-        values = [each for reported in details if isinstance(each := reported.get(name), int | float)]
-        finite = [value for value in values if math.isfinite(value)]
-        if finite and not is_unreadable_mark(name):
-            found[name] = finite
-    return {f"reward/{name}/mean": float(np.mean(values)) for name, values in found.items()}
+    by_name: dict[str, list[float | str]] = {}
+    for reported in details:
+        for name, value in reported.items():
+            by_name.setdefault(name, []).append(value)
+    found = {
+        name: [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
+        for name, values in by_name.items()
+        if not is_unreadable_mark(name)
+    }
+    return {f"reward/{name}/mean": float(np.mean(values)) for name, values in found.items() if values}
 
 
 def num_unreadable(details: Sequence[Mapping[str, float | str]]) -> int:

@@ -24,7 +24,7 @@ from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
 
 from verl_like.backends.vllm.routes import Route, RouteRecorder
-from verl_like.backends.vllm.unpacked import Product, UnpackedProducts
+from verl_like.backends.vllm.unpacked import LinearFunction, UnpackedProducts
 
 Write = Callable[[Tensor], object]  # what becomes of a tensor of a checkpoint
 
@@ -111,10 +111,10 @@ class PackedWeights:
     def _unpack(self, layer: Any, weight: Tensor) -> bool:
         """Let a layer multiply by this weight unpacked, if it saves time and changes no bit; return whether it does."""
 
-        def packed() -> Product:
+        def packed() -> LinearFunction:
             layer.register_parameter("weight", weight)
             _pack(layer)
-            product: Product = layer.cpu_linear
+            product: LinearFunction = layer.cpu_linear
             return product
 
         has_bias = getattr(layer, "bias", None) is not None

@@ -20,6 +20,8 @@ from vllm.forward_context import ForwardContext, get_forward_context, override_f
 from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionMetadata, CPUAttentionMetadataBuilder
 
+from verl_like.ops.segments import ranges
+
 
 @dataclass(frozen=True, slots=True)
 class SharedRows:
@@ -64,7 +66,7 @@ class SharedPrompts:
 
     def __init__(self, runner: Any) -> None:
         assert self.fit(runner), "a request of this model has more than tokens, and keys and values of them"
-        self._runner, self._forward, self._groups = runner, runner._model_forward, _groups(runner)
+        self._runner, self._forward, self._groups = runner, runner._model_forward, attention_groups(runner)
         self._expansion: Tensor | None = None  # during a pass for some requests of a step
         runner._model_forward = self._shared_forward
         layers = runner.compilation_config.static_forward_context
@@ -76,7 +78,7 @@ class SharedPrompts:
         """Return whether keys and values of attention layers are all that a prompt leaves, and tokens all that it has:
         no state of other layers, no pictures, no adapters.
         """
-        groups = _groups(runner)
+        groups = attention_groups(runner)
         return (
             bool(groups)
             and all(isinstance(group.get_metadata_builder(0), CPUAttentionMetadataBuilder) for group in groups)
@@ -174,7 +176,7 @@ def first_alike(
     return first
 
 
-def _groups(runner: Any) -> list[Any]:
+def attention_groups(runner: Any) -> list[Any]:
     """Return vLLM's groups of attention layers that have the same metadata."""
     return [group for of_cache in runner.attn_groups for group in of_cache]
 
@@ -183,9 +185,3 @@ def _metadata(context: ForwardContext, group: Any) -> CPUAttentionMetadata:
     metadata = context.attn_metadata[group.layer_names[0]]
     assert isinstance(metadata, CPUAttentionMetadata), f"{type(metadata)} of {group.layer_names[0]}"
     return metadata
-
-
-def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the concatenation of ``arange(start, start + length)``."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())

@@ -25,7 +25,8 @@ from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 from verl_like.backends.base import Request, Sampling
 from verl_like.backends.vllm.log_probs import finite_ids
 from verl_like.backends.vllm.sampling import drawn
-from verl_like.backends.vllm.shared_prompts import SharedPrompts, SharedRows, first_alike, ranges
+from verl_like.backends.vllm.shared_prompts import SharedPrompts, SharedRows, attention_groups, first_alike
+from verl_like.ops.segments import ranges
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class ShortSequences:
     @staticmethod
     def fit(runner: Any, max_model_len: int) -> bool:
         """Return whether every sequence of this runner fits into one block."""
-        groups = [group for of_cache in runner.attn_groups for group in of_cache]
+        groups = attention_groups(runner)
         return len(groups) == 1 and max_model_len <= groups[0].kv_cache_spec.block_size and SharedPrompts.fit(runner)
 
     def __contains__(self, request_id: object) -> bool:

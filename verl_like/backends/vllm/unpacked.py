@@ -10,26 +10,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from verl_like.ops.matmul_libraries import has_onednn, onednn_linear
+
 MAX_ELEMENTS = 2**15  # packing takes 0.2 to 0.7 ms however small the weight is; from here on products take longer
 MIN_ROWS = 16  # with fewer, MKL sums in another order than oneDNN
 PROBED_ROWS = (1, MIN_ROWS, 256)  # the last ones are timed
 REPEATS = 5
 
-Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # rows [M, K], weight [N, K], bias [N] -> [M, N]
-
-
-def _onednn_linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
-    return found
-
-
-LIBRARIES: tuple[Product, ...] = (F.linear, *([_onednn_linear] if torch._C._has_mkldnn else []))
+LinearFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # rows [M, K], weight [N, K], bias [N] -> [M, N]
+LIBRARIES: tuple[LinearFunction, ...] = (F.linear, *([onednn_linear] if has_onednn() else []))
 
 
 class UnpackedProduct:
     """A library's product with a weight that is not packed; its bits do not depend on the number of rows."""
 
-    def __init__(self, linear: Product) -> None:
+    def __init__(self, linear: LinearFunction) -> None:
         self._linear = linear
 
     def __call__(self, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -49,7 +44,7 @@ class UnpackedProducts:
         self._num_passes = num_passes
         self._found: dict[tuple[torch.Size, bool], UnpackedProduct | None] = {}
 
-    def find(self, weight: Tensor, pack: Callable[[], Product], *, has_bias: bool) -> UnpackedProduct | None:
+    def find(self, weight: Tensor, pack: Callable[[], LinearFunction], *, has_bias: bool) -> UnpackedProduct | None:
         """Return a product that equals the packed one bit for bit and saves time, or None if there is none.
 
         Args:
@@ -62,7 +57,7 @@ class UnpackedProducts:
             self._found[key] = self._measured(weight, pack, has_bias)
         return self._found[key]
 
-    def _measured(self, weight: Tensor, pack: Callable[[], Product], has_bias: bool) -> UnpackedProduct | None:
+    def _measured(self, weight: Tensor, pack: Callable[[], LinearFunction], has_bias: bool) -> UnpackedProduct | None:
         packed = pack()
         numbers = torch.Generator().manual_seed(0)
         bias = torch.randn(len(weight), generator=numbers) if has_bias else None

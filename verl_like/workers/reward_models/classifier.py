@@ -16,7 +16,7 @@ from verl_like.controller.remote_batch import RemoteRows
 from verl_like.controller.store import StoreCounters
 from verl_like.protocol import DataProto, Ragged, samples_of
 from verl_like.reward.scores import Scores
-from verl_like.workers.matmul_record import agree_on_libraries
+from verl_like.workers.matmul_record import OF_REWARD_MODEL, agree_on_libraries
 from verl_like.workers.reward_models.inputs import COLUMNS, ScoreInputs
 from verl_like.workers.setup import WorkerSetup, join_process_group, with_local_models
 
@@ -25,7 +25,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     """Build the single role of a worker that hosts only the reward model."""
     setup = with_local_models(setup)
     join_process_group(setup)
-    agree_on_libraries(setup)
+    agree_on_libraries(setup, OF_REWARD_MODEL)
     return {"RewardModelRole": RewardModelRole(setup, reward_model_engine(setup))}
 
 
