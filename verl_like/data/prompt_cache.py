@@ -106,7 +106,7 @@ class PromptCache:
 
     def publish(self, summary: PromptSummary) -> None:
         """Write the manifest of the prompts, if they have been stored."""
-        if not self._is_stored:  # an older file may lie there
+        if not self._is_stored:  # the file may be an older one
             return
         with suppress(OSError):  # reported by stored, or the next start makes the entry again
             digests = [_summary_digest(summary), _file_digest(self._prompts)]
