@@ -8,7 +8,6 @@ import psutil
 
 from tests.e2e._started_command import StartedCommand, wait_for
 from tests.e2e.conftest import arguments
-from verl_like.controller.fork_server.setup_worker import REFUSED_VARIABLE
 from verl_like.telemetry.trackers import read_metrics
 
 
@@ -30,7 +29,6 @@ def test_workers_are_forked_and_the_end_of_their_server_ends_the_run(arithmetic:
         [server] = fork_servers(command)
         workers = server.children()
         assert len(workers) == 2 and all("WorkerHost" in worker.name() for worker in workers), workers
-        assert all(REFUSED_VARIABLE not in worker.environ() for worker in workers)
         server.kill()
         assert command.ended(timeout_s=60) == 1
         assert "worker rank" in command.output and "Traceback" not in command.output

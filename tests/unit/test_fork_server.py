@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -30,13 +31,14 @@ TIMEOUT_S = 60.0
 OF_RAY = {"RAY_JOB_ID": "01000000", "RAY_RAYLET_PID": "1"}
 # Writes what a process can see of itself, and waits until the file next to it is removed.
 PROGRAM = """
-import json, os, random, sys, time
+import json, os, random, resource, sys, time
 import numpy, ray
 from pathlib import Path
 found = {
     "words": sys.argv, "folder": os.getcwd(), "variables": dict(os.environ), "path": sys.path[0],
     "threads": len(os.listdir("/proc/self/task")),
     "draws": [random.random(), numpy.random.random(), ray.UniqueID.from_random().hex()],
+    "limits": [resource.getrlimit(resource.RLIMIT_NOFILE), Path("/proc/self/oom_score_adj").read_text()],
     "group": os.getpgrp(), "id": os.getpid(), "main": __name__, "modules": list(sys.modules),
 }
 out = Path(sys.argv[1])
@@ -90,11 +92,16 @@ def test_a_forked_process_is_what_the_raylet_would_have_started(
     monkeypatch.chdir(folder)
     wanted = {**environment, **OF_RAY, NAME_VARIABLE: "worker rank 0"}
     outs = [tmp_path / "0.json", tmp_path / "1.json"]
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowered = files[0] - 1, files[1]  # after the start of the server, as ray.init changes the limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, lowered)
     assert [forked(server, [str(program), str(out)], wanted) for out in outs] == ["", ""]
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
     first, second = (report(out) for out in outs)
     assert first["words"] == [str(program), str(outs[0])] and first["path"] == str(tmp_path)
     assert first["variables"] == wanted and first["folder"] == str(folder)
     assert first["main"] == "__main__" and {"decimal", "fractions"} <= set(first["modules"])
+    assert first["limits"] == [[*lowered], Path("/proc/self/oom_score_adj").read_text()]
     assert first["threads"] == 1 and first["group"] == first["id"] != second["id"]
     for own, others in zip(first["draws"], second["draws"], strict=True):
         assert own != others, "two processes share a random state"
@@ -124,7 +131,7 @@ def test_a_process_of_another_ray_is_refused(
     ("source", "why"),
     [
         ("import threading, time; threading.Thread(target=time.sleep, args=[99], daemon=True).start()", "a thread"),
-        ("raise OSError('no such library')", "no such library"),
+        ("raise OSError('no such library ' + 9000 * 'x')", "no such library"),
         ("import ray; ray.UniqueID.from_random()", "the same random ids"),
     ],
 )
@@ -173,7 +180,7 @@ def test_the_watchdog_knows_a_forked_process_by_its_name_although_its_title_chan
         while not out.with_suffix(".titled").exists():
             time.sleep(0.02)
         assert psutil.Process(pid).cmdline()[0].startswith("ray::IDLE")
-        assert starting.find() == {pid: "worker rank 3"}
+        assert starting.find() == StartingProcesses(folder).find() == {pid: "worker rank 3"}
 
 
 def test_a_process_that_another_of_its_name_has_replaced_has_not_died(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from verl_like.controller.node_watchdogs import node_watchdogs
 from verl_like.controller.placement import Devices, Placement, devices, pool_of, ray_cluster
 from verl_like.controller.ray_calls import calls_recorded
 from verl_like.controller.verdicts import Verdicts
+from verl_like.controller.wait import Meanwhile
 from verl_like.imports import importing
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.forks import Forks
@@ -204,6 +205,7 @@ def _cluster(config: Config, *, generates: bool) -> Iterator[tuple[Devices, str,
         f"joining the Ray cluster at {config.cluster.address}" if config.cluster.address else "starting Ray"
     )
     current(Verdicts).expect(acts=config.trainer.on_stall != "report")
+    current(Meanwhile).first.clear()  # calls of a run that failed in this process
     stalls = RunFolder(config).path / "stalls"
     floor_s = config.trainer.stall_after_s
     with (

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE, SUFFIX
 
 RAYLET, FORK_SERVER = b"raylet", b"fork server"  # names of programs whose children are a run's processes
 FORKED, OF_RUN = "forked as ", " in "  # before the name and the folder in the title of a forked process
+IN_MEMORY, DELETED = "/memfd:", " (deleted)"  # around the name of a file in memory
 UNNAMED = {"default_worker.py": "a process that Ray is starting", "runtime_env/agent": "Ray's runtime-env agent"}
 TITLE = "ray::"  # prefix of the title of a Ray process once it runs
 IDLE = "ray::IDLE"
@@ -32,7 +34,7 @@ class StartingProcesses:
     def __init__(self, folder: Path) -> None:
         self._run = run_folder(folder)
         self._others: set[str] = set()  # process ids, as text, whose parent is neither a raylet nor a fork server
-        self._forked: dict[str, str] = {}  # names of forked processes by id, as text; Ray replaces their titles
+        self._forked: dict[str, str] = {}  # names of forked processes by id, as text
 
     def find(self) -> dict[int, str]:
         """Return the names of the processes by process id."""
@@ -48,8 +50,8 @@ class StartingProcesses:
 
     def _name(self, pid: str) -> str:
         if pid not in self._forked:
-            title = " ".join(_words(int(pid), "cmdline")).strip()
-            if not title.startswith(FORKED):
+            title = _forked_title(pid)
+            if not title:
                 return _who(int(pid), str(self._run))
             who, _, folder = title.removeprefix(FORKED).rpartition(OF_RUN)
             self._forked[pid] = who if folder == str(self._run) else ""
@@ -62,6 +64,18 @@ def forked_title(environment: Mapping[str, str]) -> str:
     Its environment, as the kernel shows it, is that of the server.
     """
     return f"{FORKED}{environment.get(NAME_VARIABLE, '')}{OF_RUN}{environment.get(FOLDER_VARIABLE, '')}"
+
+
+def _forked_title(pid: str) -> str:
+    """Return the title that a forked process had at first; a file in memory keeps it as its name."""
+    folder = f"/proc/{pid}/fd"
+    with suppress(OSError):
+        for file in os.listdir(folder):
+            with suppress(OSError):  # closed meanwhile
+                name = os.readlink(f"{folder}/{file}")
+                if name.startswith(IN_MEMORY + FORKED):
+                    return name.removeprefix(IN_MEMORY).removesuffix(DELETED)
+    return ""
 
 
 def run_folder(folder: Path) -> Path:

@@ -108,6 +108,10 @@ class Watch:
         for reading in readings:
             if (state := process_state(reading.pid)) is not None:
                 alive[reading.pid] = self._seen(state, reading, now)
+        if any(watched.stage == STARTING and pid not in alive for pid, watched in self._watched.items()):
+            for reading in self._starting_readings(now):  # the one that replaces it may have been forked since
+                if reading.pid not in alive and (state := process_state(reading.pid)) is not None:
+                    alive[reading.pid] = self._seen(state, reading, now)
         names = {watched.who for watched in alive.values()}
         dead = [
             watched

@@ -10,6 +10,7 @@ import ctypes
 import importlib
 import json
 import os
+import resource
 import runpy
 import signal
 import socket
@@ -27,9 +28,10 @@ from verl_like.imports import importing
 from verl_like.watchdog.starting import FORK_SERVER, forked_title
 from verl_like_environments.confined import end_with_parent, end_with_pipe
 
-PEER = struct.Struct("3i")  # process, user and group of a socket's other end
+PEER = struct.Struct("iII")  # process, user and group of a socket's other end
 REQUEST_S = 5.0  # for a client to send its request
 PR_SET_NAME = 15
+MAX_NAME = 240  # bytes of the name of a file in memory
 BACKGROUND = "background_thread:true"  # jemalloc's option for a thread, which the server turns off
 # Variables that may differ: those that we set for each process, and those that the server sets itself.
 OURS, OF_RAY = "VERL_LIKE_", "RAY_"
@@ -97,6 +99,7 @@ def main(arguments: Sequence[str]) -> None:
         connection, request = _next_request(listener, libraries)
     with connection:
         os.close(given["lifeline"])
+        _take_limits(_peer(connection)[0])
         _become(request, libraries.set_variables)
         _answer(connection, "")
     runpy.run_path(request.words[0], run_name="__main__")
@@ -170,8 +173,22 @@ def _is_forked() -> bool:
 
 def _is_own(connection: socket.socket) -> bool:
     """Return whether the client belongs to this user: a socket without a file is open to all."""
-    _, user, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
-    return bool(user == os.getuid())
+    return _peer(connection)[1] == os.getuid()
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """Return the ids of the client's process and of its user."""
+    process, user, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+    return process, user
+
+
+def _take_limits(client: int) -> None:
+    """Take the limits of the process that the raylet has started: ``ray.init`` raises that of open files, and the
+    raylet lets the kernel kill its workers first (2.60).
+    """
+    resource.setrlimit(resource.RLIMIT_NOFILE, resource.prlimit(client, resource.RLIMIT_NOFILE))
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write(_content(f"/proc/{client}/oom_score_adj"))
 
 
 def _answer(connection: socket.socket, refused: str) -> None:
@@ -203,7 +220,9 @@ def _become(request: WantedProcess, set_variables: Mapping[str, str]) -> None:
     numpy.random.seed()  # Python's own generator is seeded again by fork; torch's starts with a constant
     sys.argv[:] = request.words
     raylet: Any = importlib.import_module("ray._raylet")
-    raylet.setproctitle(forked_title(request.environment))
+    title = forked_title(request.environment)
+    raylet.setproctitle(title)
+    os.memfd_create(title[:MAX_NAME])  # stays open and keeps the title, which Ray soon replaces
     sys.path.insert(0, os.path.dirname(os.path.realpath(request.words[0])))
 
 

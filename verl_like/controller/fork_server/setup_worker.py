@@ -17,8 +17,7 @@ from pathlib import Path
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
 SOCKET_VARIABLE = "VERL_LIKE_FORK_SERVER"  # name of the server's socket, in processes that are to be forked
 REFUSED_VARIABLE = "VERL_LIKE_FORK_REFUSED"  # why such a process was started in the plain way
-ANSWER_S = 45.0  # the raylet waits 60 s for a process to register
-MAX_ANSWER = 4096
+ANSWER_S = 30.0  # the raylet waits 60 s for a process to register, and a plain start takes a while too
 SIZE_BYTES = 8
 
 
@@ -59,7 +58,8 @@ def forked(name: str, words: Sequence[str], environment: Mapping[str, str]) -> s
             server.connect(address(name))
             socket.send_fds(server, [len(request).to_bytes(SIZE_BYTES, "little")], [0, 1, 2])
             server.sendall(request)
-            answer = server.recv(MAX_ANSWER)
+            with server.makefile("rb") as answered:
+                answer = answered.read()  # until the server closes its end
     except TimeoutError:
         return f"the fork server gave no answer for {ANSWER_S:.0f} s"
     except OSError as error:
