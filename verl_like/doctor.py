@@ -219,19 +219,12 @@ def _accelerator_and_attention() -> list[Finding]:
 
 
 def _matrix_products() -> Finding:
-    """Report the library of float32 matrix products on CPU, as a worker with one thread chooses it."""
-    import torch
-
+    """Report the library of float32 matrix products on CPU."""
     from verl_like.ops.matmul_libraries import described, machine_libraries
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        found = machine_libraries()
-    finally:
-        torch.set_num_threads(threads)
+    found = machine_libraries()
     value = f"oneDNN for {described(found)}" if found.onednn else "by PyTorch's own library; oneDNN is not faster"
-    return Finding(name="matrix products", value=f"{value} (one thread)")
+    return Finding(name="matrix products", value=value)
 
 
 def _rollout_backend(name: str, *, probe: str, distribution: str) -> Finding:

@@ -677,6 +677,7 @@ def stuck() -> Iterator[type[StuckStore]]:
         yield StuckStore
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_own", [True, False])
 def test_a_restore_that_takes_too_long_is_reported_and_leaves_the_folder_free(
     file_store: str,

@@ -14,11 +14,11 @@ FOR_PARENT = "the process waits for its parent's next request, and ends when the
 REASONS = {
     "backends.fsdp.checkpoint:_write: dist.barrier": OF_GROUP,
     "backends.fsdp.engine:FsdpEngine.export_adapter: dist.barrier": OF_GROUP,
+    "controller.fork_server.random_ids:_drawn_after_fork: os.waitpid": "the process draws an id and ends",
     "controller.fork_server.server:_next_request: listener.accept": FOR_PARENT,
     "controller.fork_server.server:_received: connection.recv": "the socket has a timeout",
     "controller.fork_server.server:_received: socket.recv_fds": "the socket has a timeout",
     "controller.fork_server.setup_worker:forked: server.connect": "the socket has a timeout",
-    "controller.fork_server.setup_worker:forked: server.recv": "the socket has a timeout",
     "backends.fsdp.sharding:_mesh: init_device_mesh": OF_GROUP,
     "backends.fsdp.gathering:SharedGather._wait: dist.barrier": OF_GROUP,
     "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,

@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 SIZES = (32, 128, 384)  # of each dimension: beyond them, ratios hardly change
 MIN_GAIN = 0.1  # fraction of PyTorch's time that oneDNN saves, or PyTorch's own choice stays
-REPEATS = 4
+PASSES = 3  # which oneDNN must win, each with its own noise
+REPEATS = 2
 TIMED_PRODUCTS = 2**19  # multiplications of one timing at least, so that small products are repeated
 
 
@@ -118,8 +119,15 @@ def has_onednn() -> bool:
 
 def faster_by_onednn(seconds: Callable[[ShapeClass], tuple[float, float]]) -> MatmulLibraries:
     """Return the choice by the seconds of a product of each class, by PyTorch and by oneDNN."""
-    times = {shape: seconds(shape) for shape in CLASSES}
-    return MatmulLibraries(str(shape) for shape, (own, onednn) in times.items() if onednn < own * (1 - MIN_GAIN))
+
+    def saves(shape: ShapeClass) -> bool:
+        own, onednn = seconds(shape)
+        return onednn < own * (1 - MIN_GAIN)
+
+    won = list(CLASSES)
+    for _ in range(PASSES):
+        won = [shape for shape in won if saves(shape)]
+    return MatmulLibraries(map(str, won))
 
 
 def measured_seconds(shape: ShapeClass) -> tuple[float, float]:
@@ -143,7 +151,7 @@ def measured_seconds(shape: ShapeClass) -> tuple[float, float]:
 def machine_libraries(
     *, folder: Path | None = None, seconds: Callable[[ShapeClass], tuple[float, float]] = measured_seconds
 ) -> MatmulLibraries:
-    """Return the choice of this machine for the current number of threads, measured if it keeps none yet.
+    """Return the choice of this machine, measured with one thread if it keeps none yet.
 
     Args:
         folder: where it is kept; by default ``matmul`` in the folder that the variable VERL_LIKE_CACHE names, or in
@@ -163,15 +171,19 @@ def machine_libraries(
         log.warning("measuring the libraries of matrix products again: %s", error)
         with suppress(OSError):
             file.unlink()
-    started = time.perf_counter()
-    found = faster_by_onednn(seconds)
+    started, threads = time.perf_counter(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = faster_by_onednn(seconds)
+    finally:
+        torch.set_num_threads(threads)
     log.info("oneDNN is faster for %s, measured in %.2f s", described(found), time.perf_counter() - started)
     return kept(found, file)
 
 
 def _conditions() -> dict[str, str]:
     """Return what the speed of the libraries depends on."""
-    return {"processor": str(processor()), "torch": str(torch.__version__), "threads": str(torch.get_num_threads())}
+    return {"processor": str(processor()), "torch": str(torch.__version__)}
 
 
 def described(found: MatmulLibraries) -> str:

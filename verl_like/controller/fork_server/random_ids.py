@@ -29,20 +29,20 @@ def ids_of_kernel() -> Iterator[None]:
 
 def repeated() -> bool:
     """Return whether processes forked from this one would draw the same ids."""
-    return _drawn_in_child() == _drawn_in_child()
+    return _drawn_after_fork() == _drawn_after_fork()
 
 
-def _drawn_in_child() -> bytes:
+def _drawn_after_fork() -> bytes:
     """Return an id that a forked process draws."""
-    ray: Any = importlib.import_module("ray")
+    ids: Any = importlib.import_module("ray._raylet")
     read, write = os.pipe()
-    if not (child := os.fork()):
+    if not (forked := os.fork()):
         try:
-            os.write(write, ray.UniqueID.from_random().binary())
+            os.write(write, ids.UniqueID.from_random().binary())
         finally:
             os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as drawn:
         found = drawn.read()
-    os.waitpid(child, 0)
+    os.waitpid(forked, 0)
     return found
