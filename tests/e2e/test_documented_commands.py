@@ -89,6 +89,7 @@ NOT_RUN = {
             f"python -m benchmarks.{name}"
             for name in (
                 "data_plane",
+                "data_scale",
                 "controller_scaling",
                 "scale_sim",
                 "partition",

@@ -24,6 +24,7 @@ TIMEOUT_S = 240.0
 # The first and the last function of each measured path. An end that no step reaches is an error.
 STEP = "PPOTrainer.step"
 FACADES = "verl_like/workers/groups.py"
+DEFERRED = ("verl_like/controller/wait.py", "Meanwhile.begin")
 ENDS = {  # name -> (module or package, function)
     "loss": ("verl_like.algorithms.policy_losses", "ppo"),
     "submit": ("verl_like.backends.hf.engine", "HfEngine.submit"),
@@ -109,6 +110,8 @@ def from_step(end: str, events: Sequence[Event]) -> tuple[Function, ...]:
 def from_facades(events: Iterable[Event]) -> dict[str, tuple[Function, ...]]:
     """Return the longest path from each function of ``FACADES`` to a call of an actor's method, the facade included.
 
+    A call that was deferred to a wait, whoever waits, has its path from the function that makes deferred calls.
+
     Raises:
         TraceError: there is no such call.
     """
@@ -116,7 +119,8 @@ def from_facades(events: Iterable[Event]) -> dict[str, tuple[Function, ...]]:
     for event in events:
         files = [file for file, _ in event.stack]
         if event.end == REMOTE and FACADES in files:
-            path = event.stack[files.index(FACADES) :]
+            is_deferred = DEFERRED in event.stack
+            path = event.stack[event.stack.index(DEFERRED) if is_deferred else files.index(FACADES) :]
             found[path[0][1]] = max(found.get(path[0][1], ()), path, key=len)
     if not found:
         raise TraceError(f"no call of an actor's method comes from {FACADES}; correct FACADES in {__file__}")
