@@ -183,6 +183,7 @@ def test_the_watchdog_knows_a_forked_process_by_its_name_although_its_title_chan
         assert starting.find() == StartingProcesses(folder).find() == {pid: "worker rank 3"}
 
 
+@pytest.mark.processes
 def test_a_process_that_another_of_its_name_has_replaced_has_not_died(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client of the fork server ends as soon as the server has forked the worker."""
     first, second = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
