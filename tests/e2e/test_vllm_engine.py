@@ -82,7 +82,7 @@ def untied(engines):
 
 @pytest.fixture(params=["tied", "short"])
 def either(request, engines):
-    """Of the same model: vLLM schedules the requests of one, and the adapter runs those of the other."""
+    """Return an engine of the same model: one in which vLLM schedules requests, and one in which the adapter does."""
     return engines[request.param]
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.reward.scores import num_unreadable
 from verl_like.telemetry.metrics import METRICS
-from verl_like.training.step_metrics import StepMetrics, detail_means, num_tokens, num_unreadable, signal_frac
+from verl_like.training.step_metrics import StepMetrics, detail_means, num_tokens, signal_frac
 
 
 def batch(**facts: object) -> RemoteBatch:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from hashlib import blake2b, file_digest
+from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from uuid import uuid4
@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import EncodedRows
-from verl_like.data.records import DIGEST_BYTES
+from verl_like.data.records import DIGEST_BYTES, digest_of_file
 from verl_like.data.tokenised_prompts import SCHEMA, TokenisedPrompts
 from verl_like.telemetry.trackers import write_atomically
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PromptSummary:
-    """What all rows that are kept have been read for.
+    """What a start needs to know of all kept rows, so that the next one need not decode them.
 
     Args:
         digest: of the uids and the prompts.
@@ -68,7 +68,7 @@ class PromptCache:
         try:
             manifest = json.loads(self._manifest.read_text(encoding="utf-8"))
             summary = PromptSummary(**manifest["summary"])
-            if manifest["digests"] == [_summary_digest(summary), _file_digest(self._prompts)]:
+            if manifest["digests"] == [_summary_digest(summary), digest_of_file(self._prompts)]:
                 return _mapped(self._prompts), summary
             problem = "its digests differ"
         except FileNotFoundError:
@@ -109,7 +109,7 @@ class PromptCache:
         if not self._is_stored:  # the file may be an older one
             return
         with suppress(OSError):  # reported by stored, or the next start makes the entry again
-            digests = [_summary_digest(summary), _file_digest(self._prompts)]
+            digests = [_summary_digest(summary), digest_of_file(self._prompts)]
             write_atomically(self._manifest, json.dumps({"summary": asdict(summary), "digests": digests}))
 
 
@@ -176,11 +176,6 @@ def _summary_digest(summary: PromptSummary) -> str:
     return blake2b(repr(summary).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def _file_digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return file_digest(stream, lambda: blake2b(digest_size=DIGEST_BYTES)).hexdigest()
-
-
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """Yield a new file that replaces ``path`` at the end, or is removed after an error.
@@ -190,7 +185,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.stem}.{uuid4().hex}.partial")  # a temporary file would be its owner's alone
     try:
         yield partial
-        if not (path.exists() and _file_digest(path) == _file_digest(partial)):
+        if not (path.exists() and digest_of_file(path) == digest_of_file(partial)):
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -93,8 +93,7 @@ class ParquetRows:
             if len(read) == _BATCHES_JOINED:
                 self._keep(read)
         self._keep(read)
-        with path.open("rb") as file:
-            self._digest = file_digest(file, lambda: blake2b(digest_size=DIGEST_BYTES)).hexdigest()
+        self._digest = digest_of_file(path)
         now = path.stat()
         if (now.st_size, now.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
             raise ValueError(
@@ -158,6 +157,11 @@ class PickledRows:
     @property
     def digest(self) -> str:
         return blake2b(self._bytes, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, lambda: blake2b(digest_size=DIGEST_BYTES)).hexdigest()
 
 
 def _filled_lines(content: bytes) -> tuple[Positions, Positions]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -148,9 +149,10 @@ def objects(items: Sequence[Any]) -> Array:
     return array
 
 
-def was_unreadable(details: Mapping[str, float | str]) -> bool:
-    """Return whether a function reports that it could not read the response, and scored it as wrong."""
-    return any(value == 1 for name, value in details.items() if is_unreadable_mark(name))
+def num_unreadable(details: Sequence[Mapping[str, float | str]]) -> int:
+    """Count the responses that a function could not read, and scored as wrong."""
+    marks = [name for name in dict.fromkeys(chain.from_iterable(details)) if is_unreadable_mark(name)]
+    return sum(any(reported.get(mark) == 1 for mark in marks) for reported in details) if marks else 0
 
 
 def is_unreadable_mark(name: str) -> bool:

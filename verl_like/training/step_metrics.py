@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.plan.run_plan import RunPlan
 from verl_like.protocol import Array, last_rows, sampled_tokens
 from verl_like.reward.scorer_messages import FAILURES
-from verl_like.reward.scores import is_unreadable_mark
+from verl_like.reward.scores import is_unreadable_mark, num_unreadable
 from verl_like.training.environment_metrics import environment_metrics
 
 Metrics = dict[str, float]
@@ -36,17 +35,6 @@ def detail_means(details: Sequence[Mapping[str, float | str]]) -> Metrics:
         if not is_unreadable_mark(name)
     }
     return {f"reward/{name}/mean": float(np.mean(values)) for name, values in found.items() if values}
-
-
-def num_unreadable(details: Sequence[Mapping[str, float | str]]) -> int:
-    """Count the responses that a function could not read, and scored as wrong."""
-    marks = [name for name in _names(details) if is_unreadable_mark(name)]
-    return sum(any(reported.get(mark) == 1 for mark in marks) for reported in details) if marks else 0
-
-
-def _names(details: Iterable[Mapping[str, float | str]]) -> list[str]:
-    """Return the names among the details, in the order of their first appearance."""
-    return list(dict.fromkeys(chain.from_iterable(details)))
 
 
 def num_tokens(batch: RemoteBatch, *, skips_zeros: bool) -> float:

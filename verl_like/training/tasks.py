@@ -148,8 +148,7 @@ def _row_task(config: Config, read: ReadRows, *, job: str, columns: Sequence[str
     check_hub_models(checked)
     current(Startup).now("reading the data")
     data, seed, tokenizer = config.data, config.trainer.seed, tokenizer_of(config)
-    given = train_rows(data, seed=seed)
-    given.check()
+    given = _checked(train_rows(data, seed=seed))
     rows, file_numbers = read(given, data, tokenizer)
     sampler = epoch_sampler(file_numbers, data, seed=seed)
     return RowTask(
@@ -157,15 +156,14 @@ def _row_task(config: Config, read: ReadRows, *, job: str, columns: Sequence[str
         sampler=sampler,
         steps=config.trainer.total_training_steps or config.trainer.total_epochs * sampler.batches_per_epoch,
         identity=rows_identity(given, data, columns=columns, num_kept=len(file_numbers), seed=seed),
-        val_rows=_held_out(config, read, tokenizer) if config.validates else None,
+        val_rows=read(_checked(val_rows(data)), data, tokenizer)[0] if config.validates else None,
         rows_per_item=len(rows) // len(file_numbers),
     )
 
 
-def _held_out(config: Config, read: ReadRows, tokenizer: PreTrainedTokenizerBase) -> DataProto:
-    rows = val_rows(config.data)
+def _checked(rows: EncodedRows) -> EncodedRows:
     rows.check()
-    return read(rows, config.data, tokenizer)[0]
+    return rows
 
 
 def check_reward(config: Config, prompts: PromptDataset | None, val_prompts: PromptDataset | None = None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verl_like.reward.scores import is_unreadable_mark, was_unreadable
+from verl_like.reward.scores import is_unreadable_mark, num_unreadable
 
 CORRECT_SCORE = 1.0 - 1e-6  # a response with this score is correct, unless its reward reports `acc`
 
@@ -78,7 +78,7 @@ def _metrics(samples: Iterable[ValidationSample], n: int) -> dict[str, float]:
     scored = [sample for sample in rows if sample.score is not None]
     metrics = {
         "num_failed": float(len(rows) - len(scored)),
-        "unreadable": float(sum(was_unreadable(sample.details) for sample in rows)),
+        "unreadable": float(num_unreadable([sample.details for sample in rows])),
     }
     groups = _by_prompt(scored)
     if groups:

@@ -77,7 +77,7 @@ class ShortSequences:
         self._max_num_seqs, self._max_num_batched_tokens = max_num_seqs, max_num_batched_tokens
         self._group = runner.attn_groups[0][0]
         self._block_size = self._group.kv_cache_spec.block_size
-        self._free = list(range(1, runner.kv_cache_config.num_blocks))  # block 0 belongs to nobody
+        self._free = list(range(1, runner.kv_cache_config.num_blocks))  # block 0 is vLLM's null block
         self._by_id: dict[str, ShortSequence] = {}
         self._waiting: deque[ShortSequence] = deque()
         self._running: list[ShortSequence] = []
