@@ -133,9 +133,12 @@ class PendingCall(Generic[T]):
             self.check()
         self._has_begun = True
 
-    def finish(self, *, is_result: bool, value: Any) -> None:
-        """Record the outcome; called by the thread that has made the call."""
+    def keep(self, *, is_result: bool, value: Any) -> None:
+        """Record the outcome; called by the thread that has made the call, before :meth:`finish`."""
         self._outcome = is_result, value
+
+    def finish(self) -> None:
+        """Let the caller have the outcome."""
         self._over.set()
         self._log_late()
 
@@ -232,10 +235,12 @@ class CallThreads:
                 is_result, value = True, call()
             except BaseException as error:  # noqa: BLE001 (raised again in the thread that waits for the result)
                 is_result, value = False, error
+            pending.keep(is_result=is_result, value=value)
+            del call, value  # before the caller continues, which then holds them alone
             self._close(pending)
-            pending.finish(is_result=is_result, value=value)
+            pending.finish()
             thread.name = f"{self._name}: idle"
-            del pending, call, value  # an idle thread holds neither arguments nor results
+            del pending
 
     def _close(self, pending: PendingCall[Any]) -> None:
         with self._lock:

@@ -114,6 +114,7 @@ NOT_RUN = {
                 "preferences",
                 "start",
                 "overhead",
+                "time_to_score",
             )
         ),
     ),

@@ -12,10 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
-from verl_like.call_threads import BLOCKED_SIGNALS, ENDING_SIGNALS, Abandoned, CallThreads, Check, NoAnswer
+from verl_like.call_threads import BLOCKED_SIGNALS, ENDING_SIGNALS, Abandoned, CallThreads, Check, NoAnswer, PendingCall
 from verl_like.telemetry import stacks
 
 
@@ -200,6 +201,24 @@ def test_an_idle_thread_holds_neither_arguments_nor_results(threads: CallThreads
     threads.call("itself", blocks.pop, limit_s=10)
     gc.collect()
     assert known() is None
+
+
+def test_the_thread_has_dropped_the_arguments_when_the_caller_continues(
+    threads: CallThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Block: ...
+
+    finish = PendingCall.finish
+    monkeypatch.setattr(PendingCall, "finish", lambda pending: (finish(pending), time.sleep(0.1)))
+    for _ in range(3):
+        block = Block()
+        known = weakref.ref(block)
+        call = partial(lambda block: None, block)
+        del block
+        pending = threads.begin("a look", call)
+        del call
+        pending.result(10)
+        assert known() is None
 
 
 @pytest.mark.processes
