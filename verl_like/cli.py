@@ -7,7 +7,8 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,11 +136,13 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         from verl_like.play_command import play_by_hand
 
         return play_by_hand(*_recipe_and_overrides(arguments), row=arguments.row)
-    composed, held = _checked(arguments)
+    composed, unread = _read(arguments)
     if _is_dry(arguments):
-        return _dry_run(arguments.command, composed, held)
-    row = arguments.row if arguments.command == "play" else 0
-    return _started(arguments.command, composed, is_program=is_program, row=row)
+        return _dry_run(arguments.command, composed, _checked(arguments, composed, unread))
+    with _forks(arguments.command, composed.config) if not unread else nullcontext():
+        _checked(arguments, composed, unread)
+        row = arguments.row if arguments.command == "play" else 0
+        return _started(arguments.command, composed, is_program=is_program, row=row)
 
 
 def _is_dry(arguments: argparse.Namespace) -> bool:
@@ -225,10 +228,8 @@ def _started(command: str, composed: Composed, *, is_program: bool, row: int = 0
 def _job(command: str, composed: Composed, row: int) -> str:
     """Run the job; return the text to print at the end."""
     from verl_like.checks.requirements import check_machine
-    from verl_like.config.reads import as_read
     from verl_like.config.render import render_changed
     from verl_like.runs.folder import RunFolder
-    from verl_like.runs.forks import Forks
     from verl_like.runs.restarts import COUNT_VARIABLE
     from verl_like.runs.status import finished_at_once, outputs_of
     from verl_like.runs.upload import uploaded
@@ -240,13 +241,19 @@ def _job(command: str, composed: Composed, row: int) -> str:
             return f"{finished}\n{outputs_of(folder)}"
     if is_training and COUNT_VARIABLE not in os.environ:  # a restart has already shown it
         current(Startup).say(render_changed(composed))
-    generates = command not in ON_ROWS or config.val_generates(command)
+    launched, generates = _launched(command, config)
     check_machine(config, generates=generates, warns=False)  # the job warns
-    launched = as_read(command, config) if command in ON_ROWS else config
-    with current(Forks).starting(launched, generates=generates):
-        from verl_like.launched_job import run_launched
+    from verl_like.launched_job import run_launched
 
-        return run_launched(command, composed, launched, generates=generates, is_training=is_training, row=row)
+    return run_launched(command, composed, launched, generates=generates, is_training=is_training, row=row)
+
+
+def _launched(command: str, config: Config) -> tuple[Config, bool]:
+    """Return the configuration with which a command launches workers, and whether these have rollout engines."""
+    from verl_like.config.reads import as_read
+
+    generates = command not in ON_ROWS or config.val_generates(command)
+    return as_read(command, config) if command in ON_ROWS else config, generates
 
 
 def _is_training(command: str, config: Config) -> bool:
@@ -296,24 +303,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     return int(not fits)
 
 
-def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
-    """Return the configuration of a command after the checks that need no heavy imports.
-
-    Returns:
-        The configuration, and for a dry run the reasons why it cannot start in its folder. These do not hide other
-        problems of a dry run.
-    """
-    from verl_like.checks.hub_models import hub_problems
-    from verl_like.checks.rules import problems
+def _read(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
+    """Return the configuration of a command, and the problems of reading it."""
     from verl_like.config.compose import read
-    from verl_like.config.options import option_at
-    from verl_like.config.problems import refuse, without_echoes
-    from verl_like.config.reads import as_read, in_vain, misplaced, without_effect
     from verl_like.config.run_file import shown_command
-    from verl_like.runs.start import start_problems
 
-    is_foreign = arguments.command in ("train", *ON_ROWS) and bool(arguments.peer)
-    if is_foreign:
+    if _is_foreign(arguments):
         from verl_like.checks.cluster import only_on_gpus
         from verl_like.config.foreign_command import read_command
 
@@ -326,8 +321,38 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
         from verl_like.play_command import prepare
 
         prepare(composed.config)
-    composed = replace(composed, command=shown_command(arguments.typed))
-    config, is_dry, unread = composed.config, _is_dry(arguments), found
+    return replace(composed, command=shown_command(arguments.typed)), found
+
+
+def _is_foreign(arguments: argparse.Namespace) -> bool:
+    """Return whether the words are those of another project's command."""
+    return arguments.command in ("train", *ON_ROWS) and bool(arguments.peer)
+
+
+@contextmanager
+def _forks(command: str, config: Config) -> Iterator[None]:
+    """Start the fork server of a command's workers, whose imports are the longest part of a start."""
+    from verl_like.runs.forks import Forks
+
+    launched, generates = _launched(command, config)
+    with current(Forks).starting(launched, generates=generates):
+        yield
+
+
+def _checked(arguments: argparse.Namespace, composed: Composed, unread: list[str]) -> list[str]:
+    """Check the configuration of a command, without heavy imports.
+
+    Returns:
+        For a dry run the reasons why it cannot start in its folder. These do not hide other problems of a dry run.
+    """
+    from verl_like.checks.hub_models import hub_problems
+    from verl_like.checks.rules import problems
+    from verl_like.config.options import option_at
+    from verl_like.config.problems import refuse, without_echoes
+    from verl_like.config.reads import as_read, in_vain, misplaced, without_effect
+    from verl_like.runs.start import start_problems
+
+    config, is_dry = composed.config, _is_dry(arguments)
     is_on_rows = arguments.command in ON_ROWS
     checked = as_read(arguments.command, config) if is_on_rows else config
     later = [*problems(checked, reads_prompts=not is_on_rows), *hub_problems(checked)]
@@ -339,14 +364,16 @@ def _checked(arguments: argparse.Namespace) -> tuple[Composed, list[str]]:
     held = [] if names_folder else start_problems(config, composed.yaml(), command=arguments.command)
     held = without_echoes(unread, held)
     refuse(found if is_dry else [*found, *held])
-    own = [word for word in arguments.words if not is_foreign or option_at(word.partition("=")[0]) is not None]
+    own = [
+        word for word in arguments.words if not _is_foreign(arguments) or option_at(word.partition("=")[0]) is not None
+    ]
     log, generates = logging.getLogger(__name__), config.val_generates(arguments.command)
     if ignored := list(without_effect(arguments.command, own, generates=generates)):
         sentence = "%s does not read %s, so these words of the command line have no effect"
         log.warning(sentence, arguments.command, ", ".join(ignored))
     if is_on_rows and (ignored := list(in_vain(arguments.command, config, composed.origins))):
         log.warning("%s ignores %s: leave out these options", arguments.command, ", ".join(ignored))
-    return composed, held
+    return held
 
 
 def _restore(composed: Composed, *, command: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from verl_like.backends.rollout import slowest_imports
 from verl_like.checks.cpu_workers import shares_of
@@ -13,26 +15,57 @@ from verl_like.controller.fork_server.start import fork_server, ray_is_running
 from verl_like.machine.cores import usable_cores
 from verl_like.workers.environment import worker_environment
 
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """What a fork server is started with.
+
+    Args:
+        environment: variables of its processes, in addition to this process's.
+        backend: of their rollout engines; empty without engines.
+    """
+
+    environment: Mapping[str, str]
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A server that runs already."""
+
+    server: _Server
+    variables: Mapping[str, str]
+    begun: ExitStack  # ends it
+
 
 class Forks:
     """Starts a fork server before it is needed."""
 
     def __init__(self) -> None:
-        self._offered: tuple[ExitStack, Mapping[str, str]] | None = None
+        self._offer: _Offer | None = None
 
     @contextmanager
     def starting(self, config: Config, *, generates: bool) -> Iterator[None]:
-        """Start a server now, for the first call of :meth:`started`; end it on exit if no call was made.
+        """Start a server now, for the first call of :meth:`started` that needs the same; otherwise end it on exit.
 
         Args:
+            config: need not be checked yet.
             generates: whether workers will have rollout engines.
         """
+        try:
+            server = _wanted(config, generates=generates)
+        except Exception as error:
+            log.debug("no early fork server", exc_info=error)
+            server = None
         with ExitStack() as begun:
-            self._offered = begun, begun.enter_context(_fork_server(config, generates=generates))
+            if server is not None:
+                self._offer = _Offer(server, begun.enter_context(_running(server)), begun)
             try:
                 yield
             finally:
-                self._offered = None
+                self._offer = None
 
     @contextmanager
     def started(self, config: Config, *, generates: bool) -> Iterator[Mapping[str, str]]:
@@ -40,29 +73,37 @@ class Forks:
 
         Without a server there are no variables.
         """
-        if self._offered is None:
-            with _fork_server(config, generates=generates) as variables:
-                yield variables
+        offer, self._offer = self._offer, None
+        server = _wanted(config, generates=generates)
+        if offer is not None and offer.server == server:
+            with offer.begun.pop_all():
+                yield offer.variables
             return
-        (begun, variables), self._offered = self._offered, None
-        with begun.pop_all():
+        if offer is not None:
+            offer.begun.close()
+        if server is None:
+            yield {}
+            return
+        with _running(server) as variables:
             yield variables
 
 
-@contextmanager
-def _fork_server(config: Config, *, generates: bool) -> Iterator[Mapping[str, str]]:
-    """Start a server if all workers will be on the CPUs of this machine, in a Ray that this process starts.
+def _wanted(config: Config, *, generates: bool) -> _Server | None:
+    """Return a server if all workers will be on the CPUs of this machine, in a Ray that this process starts.
 
     A process that has initialised CUDA cannot be forked, and a library may do that when it is imported.
     """
     if config.cluster.address or ray_is_running() or gpus_here().runs_on_gpu(config) is not False:
-        yield {}
-        return
+        return None
     environment = worker_environment(config, "cpu", num_threads=shares_of(config, usable_cores()).threads)
-    backend = config.rollout.backend if generates else ""
+    return _Server(environment, config.rollout.backend if generates else "")
+
+
+@contextmanager
+def _running(server: _Server) -> Iterator[Mapping[str, str]]:
     with fork_server(
-        environment,
-        calls=[[module] for module in slowest_imports(backend)],
-        calls_with_ray=[["verl_like.controller.worker"], ["verl_like.workers.hybrid:load_libraries", backend]],
+        server.environment,
+        calls=[[module] for module in slowest_imports(server.backend)],
+        calls_with_ray=[["verl_like.controller.worker"], ["verl_like.workers.hybrid:load_libraries", server.backend]],
     ) as variables:
         yield variables

@@ -1,0 +1,54 @@
+"""The fork server of a run is started before the checks, and serves only a run that needs the same."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from verl_like.config.schema import Config
+from verl_like.runs.forks import Forks
+
+pytestmark = pytest.mark.processes
+
+
+def config(**env: str) -> Config:
+    found = Config()
+    found.cluster.env = env
+    found.cluster.device = "cpu"
+    return found
+
+
+def servers() -> list[psutil.Process]:
+    return [process for process in psutil.Process().children() if "fork_server.server" in " ".join(process.cmdline())]
+
+
+def test_a_server_that_fits_is_adopted_and_ends_with_its_run() -> None:
+    forks = Forks()
+    with forks.starting(config(), generates=False):
+        [server] = servers()
+        with forks.started(config(), generates=False) as variables:
+            assert variables and servers() == [server]
+        assert not servers()
+
+
+def test_a_server_that_does_not_fit_is_replaced() -> None:
+    forks = Forks()
+    with forks.starting(config(), generates=False):
+        [early] = servers()
+        with forks.started(config(NAME="value"), generates=False) as variables:
+            [server] = servers()
+            assert variables and server != early
+        assert not servers()
+
+
+def test_a_server_that_no_run_takes_ends() -> None:
+    with Forks().starting(config(), generates=True):
+        assert servers()
+    assert not servers()
+
+
+def test_an_impossible_configuration_is_left_to_the_checks() -> None:
+    wrong = config()
+    wrong.cluster.threads_per_worker = "many"  # type: ignore[assignment]
+    with Forks().starting(wrong, generates=True):
+        assert not servers()
