@@ -225,7 +225,10 @@ def _cluster(config: Config, *, generates: bool) -> Iterator[tuple[Devices, str,
 
 
 def _import_libraries() -> None:
-    """Import the modules that this process needs as soon as Ray runs, and PyTorch, which it needs later."""
+    """Import the modules that this process needs as soon as Ray runs.
+
+    PyTorch is imported after that: with the fork server and Ray's own services, there are more processes than cores,
+    and Ray started after 2.6 instead of 1.5 s.
+    """
     with importing():
         importlib.import_module("verl_like.controller.worker_group")
-        importlib.import_module("torch")
