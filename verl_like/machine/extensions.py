@@ -6,6 +6,7 @@ vLLM swallows the error of importing its kernels and fails minutes later with an
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -76,8 +77,11 @@ def check(engine: str) -> list[Finding]:
     return [_missing(engine, library, wanting) for library, wanting in missing.items()]
 
 
+@functools.cache
 def refuse_unloadable(engine: str) -> None:
     """Raise if an extension of the engine misses a library on this machine; engines without extensions pass.
+
+    A process asks once, and the processes that it forks do not ask again.
 
     Raises:
         ValueError: names each library, the extensions that need it and the command that installs it.
