@@ -20,6 +20,7 @@ from verl_like.backends.model_folder import ModelFolder, as_in_files, converts, 
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.blocks import BlockTails
+from verl_like.backends.vllm.cache_memory import ZeroedWhenUsed
 from verl_like.backends.vllm.kernels import check_kernels
 from verl_like.backends.vllm.log_probs import ReportedLogProbs
 from verl_like.backends.vllm.packing import PackedWeights
@@ -347,7 +348,8 @@ def _constructed(
     Raises:
         ValueError: if vLLM refuses the arguments.
     """
-    with internals.construction(device), named_by_run(run_id, device):
+    zeros = ZeroedWhenUsed() if device == "cpu" else nullcontext()
+    with internals.construction(device), named_by_run(run_id, device), zeros:
         internals.inspect_in_process(folder.config.architectures or [])
         try:
             engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
