@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from verl_like.arguments import ON_ROWS, parsed
 from verl_like.call_threads import CallThreads, RayThreads
+from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.controller.errors import Announcer, Interrupt, Interrupted, OutOfGrace, RayLost, RunError, StageTimeout
 from verl_like.disk import DiskRefused, refuse_unwritable, unused, writing
@@ -24,7 +25,6 @@ from verl_like.telemetry.startup import Startup
 
 if TYPE_CHECKING:
     from verl_like.config.compose import Composed
-    from verl_like.config.schema import Config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,13 +136,15 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
         from verl_like.play_command import play_by_hand
 
         return play_by_hand(*_recipe_and_overrides(arguments), row=arguments.row)
-    composed, unread = _read(arguments)
     if _is_dry(arguments):
+        composed, unread = _read(arguments)
         return _dry_run(arguments.command, composed, _checked(arguments, composed, unread))
-    with _forks(arguments.command, composed.config) if not unread else nullcontext():
-        _checked(arguments, composed, unread)
-        row = arguments.row if arguments.command == "play" else 0
-        return _started(arguments.command, composed, is_program=is_program, row=row)
+    with _forks(arguments.command, Config()):  # many commands need the server of the defaults
+        composed, unread = _read(arguments)
+        with _forks(arguments.command, composed.config) if not unread else nullcontext():
+            _checked(arguments, composed, unread)
+            row = arguments.row if arguments.command == "play" else 0
+            return _started(arguments.command, composed, is_program=is_program, row=row)
 
 
 def _is_dry(arguments: argparse.Namespace) -> bool:

@@ -41,6 +41,27 @@ def test_a_server_that_does_not_fit_is_replaced() -> None:
         assert not servers()
 
 
+def test_a_guess_stays_if_the_configuration_needs_the_same_server() -> None:
+    forks = Forks()
+    with forks.starting(config(), generates=False):
+        [guessed] = servers()
+        with forks.starting(config(), generates=False), forks.started(config(), generates=False):
+            assert servers() == [guessed]
+        assert not servers()
+
+
+def test_a_guess_ends_if_the_configuration_needs_another_server() -> None:
+    forks = Forks()
+    with forks.starting(config(), generates=False):
+        [guessed] = servers()
+        with forks.starting(config(NAME="value"), generates=False):
+            [server] = servers()
+            assert server != guessed
+            with forks.started(config(NAME="value"), generates=False):
+                assert servers() == [server]
+        assert not servers()
+
+
 def test_a_server_that_no_run_takes_ends() -> None:
     with Forks().starting(config(), generates=True):
         assert servers()

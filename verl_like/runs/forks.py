@@ -50,6 +50,8 @@ class Forks:
     def starting(self, config: Config, *, generates: bool) -> Iterator[None]:
         """Start a server now, for the first call of :meth:`started` that needs the same; otherwise end it on exit.
 
+        A server that was started before stays if it is the same, and ends if not.
+
         Args:
             config: need not be checked yet.
             generates: whether workers will have rollout engines.
@@ -57,15 +59,19 @@ class Forks:
         try:
             server = _wanted(config, generates=generates)
         except Exception as error:
-            log.debug("no early fork server", exc_info=error)
+            log.debug("no early fork server: the checks report why", exc_info=error)
             server = None
-        with ExitStack() as begun:
+        if self._offer is not None and self._offer.server == server:
+            yield
+            return
+        self._end_offer()
+        try:
             if server is not None:
+                begun = ExitStack()
                 self._offer = _Offer(server, begun.enter_context(_running(server)), begun)
-            try:
-                yield
-            finally:
-                self._offer = None
+            yield
+        finally:
+            self._end_offer()
 
     @contextmanager
     def started(self, config: Config, *, generates: bool) -> Iterator[Mapping[str, str]]:
@@ -73,19 +79,23 @@ class Forks:
 
         Without a server there are no variables.
         """
-        offer, self._offer = self._offer, None
         server = _wanted(config, generates=generates)
-        if offer is not None and offer.server == server:
-            with offer.begun.pop_all():
+        if self._offer is not None and self._offer.server == server:
+            offer, self._offer = self._offer, None
+            with offer.begun:
                 yield offer.variables
             return
-        if offer is not None:
-            offer.begun.close()
+        self._end_offer()
         if server is None:
             yield {}
             return
         with _running(server) as variables:
             yield variables
+
+    def _end_offer(self) -> None:
+        if self._offer is not None:
+            self._offer.begun.close()
+            self._offer = None
 
 
 def _wanted(config: Config, *, generates: bool) -> _Server | None:
