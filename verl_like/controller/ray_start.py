@@ -13,7 +13,10 @@ from typing import Any
 
 import psutil
 import ray
+from ray import NodeID
 from ray._private import node, ray_constants, services
+from ray._raylet import GcsClient
+from ray.core.generated.gcs_service_pb2 import GetAllNodeInfoRequest
 
 from verl_like.call_threads import BLOCKED_SIGNALS, CallThreads, NoAnswer, RayThreads
 from verl_like.context import current
@@ -24,8 +27,10 @@ from verl_like.controller.fork_server import setup_worker
 
 _start_ray_process = services.start_ray_process
 _wait_for_persisted_port, _port_filename = node.wait_for_persisted_port, node.get_port_filename
+_get_node = services.get_node
 PYTHON_WORKERS = "--python_worker_command="
-POLL_S = 0.01  # poll interval for the file in which the GCS records its port
+REGISTERED_S = 30.0  # until the GCS knows the raylet, as in Ray's own function
+POLL_S = 0.01  # poll interval for the file in which the GCS records its port, and for the raylet's registration
 
 
 @dataclass(slots=True)
@@ -55,6 +60,7 @@ class RayStart:
         self._health = Health()
         services.start_ray_process = self._start_process
         node.wait_for_persisted_port = self._wait_for_port
+        services.get_node = self._node
         # Ray's servers inherit this thread's signal mask: on SIGTERM or SIGHUP to all processes, the driver ends them.
         # The thread makes no other call. Ray numbers the objects that a thread puts into the store per thread, and
         # threads that start a Ray use the same numbers. Two such threads in one process would give two objects one id
@@ -106,6 +112,16 @@ class RayStart:
             time.sleep(POLL_S)
         left_ms = 0 if self._is_given_up else max(int(1000 * (deadline - time.monotonic())), 0)
         return _wait_for_persisted_port(session_dir, node_id, port_name, timeout_ms=left_ms)
+
+    def _node(self, gcs_address: str, node_id: str) -> Any:
+        """Replace Ray's own function, which looks for a node once per second until it is registered (2.60)."""
+        client, deadline = GcsClient(address=gcs_address), time.monotonic() + REGISTERED_S
+        selected = [GetAllNodeInfoRequest.NodeSelector(node_id=NodeID.from_hex(node_id).binary())]
+        while not client.get_all_node_info(timeout=REGISTERED_S, node_selectors=selected):
+            if time.monotonic() > deadline or self._is_given_up:
+                break
+            time.sleep(POLL_S)
+        return _get_node(gcs_address, node_id)
 
     def _failed(self, error: Exception) -> RayLost:
         lines = str(error).strip().splitlines() or [type(error).__name__]
