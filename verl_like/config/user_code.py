@@ -119,9 +119,10 @@ def plain_text(value: object) -> str:
 
 def clipped(text: str, max_chars: int) -> str:
     """Return the head and the tail of a text with the number of omitted characters; a short text is unchanged."""
+    if len(text) <= max_chars:
+        return text
     half = max_chars // 2
-    left_out = len(text) - 2 * half
-    return text if len(text) <= max_chars else f"{text[:half]} ... ({left_out} characters left out) ... {text[-half:]}"
+    return f"{text[:half]} ... ({len(text) - 2 * half} characters left out) ... {text[-half:]}"
 
 
 def _without_callers(chain: traceback.TracebackException) -> traceback.TracebackException:

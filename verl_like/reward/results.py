@@ -66,7 +66,7 @@ def check_size(details: Details) -> None:
     Raises:
         ValueError: too much text.
     """
-    num_chars = sum(len(name) + (len(item) if isinstance(item, str) else 0) for name, item in details.items())
+    num_chars = sum(map(len, details)) + sum([len(item) for item in details.values() if isinstance(item, str)])
     if num_chars > MAX_DETAILS_CHARS:
         raise ValueError(
             f"the reward function returned {num_chars} characters in addition to the score; at most "
@@ -134,7 +134,7 @@ def _score(value: Any, subject: str) -> float:
 
 def _detail(value: Any) -> float | str:
     value = _plain(value)
-    if isinstance(value, _NUMBERS):
+    if type(value) is not str and isinstance(value, _NUMBERS):  # the second check is slow for text
         try:
             return float(value)
         except OverflowError:

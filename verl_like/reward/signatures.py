@@ -57,8 +57,9 @@ class BoundFunction:
         if self.form.is_positional:
             return self.function(*arguments.values(), **self.kwargs)
         if self.wanted is not None:
-            arguments = {name: value for name, value in arguments.items() if name in self.wanted}
-        return self.function(**{**arguments, **self.kwargs})
+            arguments = {name: arguments[name] for name in self.wanted & arguments.keys()}
+        arguments.update(self.kwargs)
+        return self.function(**arguments)
 
     @property
     def is_async(self) -> bool:
@@ -194,16 +195,6 @@ FORMS: dict[str, Form] = {
 }
 _VARIABLE = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
 _EASYR1_TYPES = {"sequential": "EasyR1, sequential", "batch": "EasyR1, batch"}
-_BLANK = Sample(
-    response="",
-    prompt="",
-    messages="",
-    data_source="",
-    ground_truth="",
-    extra_info={},
-    columns={},
-    response_ids=array("i"),
-)
 
 
 def bind(function: RewardFunction, kwargs: Mapping[str, Any], *, name: str) -> BoundFunction:
@@ -240,6 +231,20 @@ def bind(function: RewardFunction, kwargs: Mapping[str, Any], *, name: str) -> B
     return BoundFunction(function, form, kwargs, None if takes_any else frozenset(named))
 
 
+def _blank() -> Sample:
+    """Return a sample that shows which arguments a form may take."""
+    return Sample(
+        response="",
+        prompt="",
+        messages="",
+        data_source="",
+        ground_truth="",
+        extra_info={},
+        columns={},
+        response_ids=array("i"),
+    )
+
+
 def _form(function: RewardFunction, named: set[str], *, takes_any: bool) -> Form | None:
     # In EasyR1, the module declares which of the two forms a function has.
     declared = function.__globals__.get("REWARD_TYPE") if inspect.isfunction(function) else None
@@ -251,7 +256,7 @@ def _form(function: RewardFunction, named: set[str], *, takes_any: bool) -> Form
     if not takes_any:
         return None
     # verl passes everything by name, so that a function may absorb arguments that it does not use in **kwargs.
-    is_batch = bool(named & FORMS["verl, batch"].arguments([_BLANK]).keys())
+    is_batch = bool(named & FORMS["verl, batch"].arguments([_blank()]).keys())
     return FORMS["verl, batch" if is_batch else "verl"]
 
 
@@ -262,7 +267,7 @@ def _refuse_unfilled(signature: inspect.Signature, form: Form, kwargs: Mapping[s
     """
     if form is FORMS["TRL"] or form.is_positional:
         return
-    filled = {*form.arguments([_BLANK]), *kwargs}
+    filled = {*form.arguments([_blank()]), *kwargs}
     unfilled = [
         p.name
         for p in signature.parameters.values()
@@ -271,6 +276,6 @@ def _refuse_unfilled(signature: inspect.Signature, form: Form, kwargs: Mapping[s
     if unfilled:
         raise ValueError(
             f"reward function {name} has the signature {signature}, but nothing fills {', '.join(unfilled)}; a "
-            f"function of this form may take {', '.join(form.arguments([_BLANK]))}. Give them defaults, or pass them "
+            f"function of this form may take {', '.join(form.arguments([_blank()]))}. Give them defaults, or pass them "
             "as kwargs."
         )
