@@ -20,7 +20,7 @@ from verl_like.controller.errors import RunError
 from verl_like.controller.remote_batch import Facts, RemoteRows
 from verl_like.controller.store import Reply, StoreCounters
 from verl_like.disk import writing
-from verl_like.protocol import DataProto, samples_of, write_rows
+from verl_like.protocol import Array, DataProto, samples_of, write_rows
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failure_file import FailureFile
 from verl_like.reward.failure_limit import Failure, clipped_failure
@@ -35,7 +35,7 @@ from verl_like.telemetry.process_usage import ProcessReport, Reporter
 
 MAX_VOTE_CHARS = 200
 SCORERS = "scorer processes, for each sample reward.timeout_s at most"  # a reported wait does not count as a hang
-ROWS_AT_ONCE = 256  # rows written at once by keep()
+TOKENS_AT_ONCE = 2**19  # of the rows that keep() fetches and writes at once
 MAX_BLOCKS = 2  # scored at once; the others wait in the object store
 
 
@@ -132,10 +132,9 @@ class ScorerHost:
 
     def keep(self, rows: RemoteRows, facts: Facts, folder: str, *, columns: list[str], timeout_s: float) -> None:
         """Write these rows unchanged, some at a time."""
-        for first in range(0, len(rows), ROWS_AT_ONCE):
-            some = np.arange(first, min(first + ROWS_AT_ONCE, len(rows)))
+        for some in pieces(facts["prompt_tokens"] + facts["response_tokens"]):
             table = rows.select(some).fetch(columns, timeout_s=timeout_s)
-            path = Path(folder) / f"rows_{first:06d}.npz"
+            path = Path(folder) / f"rows_{some[0]:06d}.npz"
             with writing(path):
                 write_rows(
                     path,
@@ -160,6 +159,12 @@ class ScorerHost:
         failed = [(s, o) for s, o in zip(samples, outcomes, strict=True) if o.status != "ok"]
         if failed:
             self._failures.append(failed)
+
+
+def pieces(tokens: Array) -> list[Array]:
+    """Return the numbers of the rows of each piece of about ``TOKENS_AT_ONCE``; ``tokens`` are those of each row."""
+    number = np.cumsum(tokens) // TOKENS_AT_ONCE
+    return np.split(np.arange(len(tokens)), np.flatnonzero(np.diff(number)) + 1)
 
 
 def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict[str, Any]:

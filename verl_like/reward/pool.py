@@ -155,6 +155,7 @@ class RewardPool:
             for number, (node, share) in enumerate(zip(nodes, shares, strict=True))
         ]
         current(Verdicts).expect_restarts(self._names(), remedy=_HELPS)
+        self._unbegun: list[Call] = []  # writes
         self._writing: list[Callable[[], list[ray.ObjectRef]]] = []  # return the calls in progress, once they are made
 
     def wait_ready(self, *, timeout_s: float) -> None:
@@ -192,7 +193,13 @@ class RewardPool:
 
     def _write(self, call: Call) -> None:
         # The next stage's calls come first: nothing waits for this one soon.
-        current(Meanwhile).first.append(lambda: self._writing.append(ray_calls.beginning([call])))
+        if not self._unbegun:
+            current(Meanwhile).first.append(self._begin_writes)
+        self._unbegun.append(call)
+
+    def _begin_writes(self) -> None:
+        calls, self._unbegun = self._unbegun, []
+        self._writing.append(ray_calls.beginning(calls))
 
     def settle(self) -> None:
         """Return when all writes that were begun are complete."""
