@@ -62,6 +62,11 @@ class EchoRole:
         PREPARED.append("note")
 
     @dispatch(Dispatch.BROADCAST)
+    def nap(self) -> int:
+        time.sleep(0.3)
+        return self.rank
+
+    @dispatch(Dispatch.BROADCAST)
     def refuse(self) -> None:
         raise RuntimeError("the deferred call fails")
 
@@ -132,6 +137,12 @@ class EchoRole:
     def double(self, rows: RemoteRows) -> tuple[int, DataProto]:
         ids = rows.fetch(["prompt_ids"], timeout_s=30).ragged("prompt_ids")
         return len(rows), DataProto({"doubled": Ragged(ids.values * 2, ids.offsets)})
+
+    @dispatch(Dispatch.SPLIT)
+    def double_on_first(self, rows: RemoteRows) -> tuple[int, DataProto]:
+        if self.rank:
+            raise ValueError("rank 1 does not double")
+        return self.double(rows)
 
     @dispatch(Dispatch.SPLIT)
     def values(self, rows: RemoteRows, tokens: int) -> tuple[None, DataProto]:

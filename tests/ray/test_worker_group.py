@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -71,6 +71,45 @@ def test_a_deferred_call_is_made_once_before_the_next_call_to_all_ranks(group: W
     group.call_before_next(EchoRole.refuse)
     with pytest.raises(WorkerError, match=r"failed in EchoRole\.refuse(.*\n)*.*the deferred call fails"):
         group.call(EchoRole.who)
+
+
+def doubled(group: WorkerGroup, method: Callable[..., object] = EchoRole.double) -> None:
+    group.map_rows(method, prompts(), [np.arange(3), np.arange(3, 5)], adds=frozenset({"doubled"}))
+
+
+def test_a_call_that_follows_rows_is_made_once_and_not_where_they_failed(group: WorkerGroup) -> None:
+    def num_notes() -> list[int]:
+        return [each.count("note") for each in group.call(EchoRole.prepared)]
+
+    before = num_notes()
+    if not group.call_after_next(EchoRole.note):
+        assert group._aggregators, "only aggregators lose the order of calls"
+        doubled(group)
+        assert num_notes() == before
+        return
+    doubled(group)
+    assert num_notes() == [each + 1 for each in before]
+    assert group.call(EchoRole.note) == [None, None], "the results of the call that followed"
+    assert num_notes() == [each + 1 for each in before]
+    assert group.call_after_next(EchoRole.note)
+    group.call(EchoRole.note)
+    doubled(group)
+    assert num_notes() == [each + 2 for each in before], "no rows came, and the call was made by itself"
+    assert group.call_after_next(EchoRole.note)
+    with pytest.raises(WorkerError, match="rank 1 does not double"):
+        doubled(group, EchoRole.double_on_first)
+    assert num_notes() == [before[0] + 3, before[1] + 2]
+    group.call(EchoRole.note)
+
+
+def test_a_report_during_a_call_that_follows_rows_has_its_time(group: WorkerGroup) -> None:
+    wait(group.request_reports(), stage="report", timeout_s=20)
+    if not group.call_after_next(EchoRole.nap):
+        return
+    doubled(group)
+    reports = [each for found in wait(group.request_reports(), stage="report", timeout_s=20) for each in found]
+    assert [report.seconds["nap"] >= 0.3 for report in reports] == [True, True]
+    assert group.call(EchoRole.nap) == [0, 1]
 
 
 def test_broadcast_reaches_every_rank_and_rank_zero_only_the_first(group: WorkerGroup) -> None:

@@ -59,6 +59,7 @@ class WorkerHost:
         current(Heartbeat).start_from_environment(ray_calls.own_node)
         self._where = f"rank {rank} on {socket.gethostname()} (pid {os.getpid()})"
         self._roles: dict[str, Any] = {}
+        self._has_mapped = False  # whether the last call of ``map`` succeeded
         self._log, self._reporter = WorkerLog(), Reporter()
         for name in LOGGERS:
             logging.getLogger(name).addHandler(self._log)
@@ -78,6 +79,11 @@ class WorkerHost:
     @ray.method(concurrency_group="control")
     def report(self) -> list[ProcessReport]:
         """Return the process's times and memory since its last report."""
+        return [self._reporter.take()]
+
+    @ray.method(concurrency_group="engine")
+    def report_in_turn(self) -> list[ProcessReport]:
+        """Return :meth:`report` once the calls that were made before have ended."""
         return [self._reporter.take()]
 
     @ray.method(concurrency_group="control")
@@ -116,6 +122,11 @@ class WorkerHost:
         with self._reporting(f"{role}.{method}", stage):
             return Reply(getattr(self._roles[role], method)(*args, **kwargs), current(StoreCounters).take())
 
+    @ray.method(concurrency_group="engine")
+    def call_after_map(self, stage: str, role: str, method: str) -> Any:
+        """Call a method unless the call of :meth:`map` before has failed, whose error is the one to report."""
+        return self.call(stage, role, method) if self._has_mapped else None
+
     @ray.method(concurrency_group="background")
     def call_in_background(self, stage: str, role: str, method: str, *args: Any) -> Any:
         """Call a method in parallel with the stages; its time is charged to no stage."""
@@ -141,14 +152,15 @@ class WorkerHost:
         Returns:
             A reply of (report, warnings), followed by the table cut into ``blocks`` if there are any.
         """
+        self._has_mapped = False
         self._call_deferred(before)
         with self._reporting(f"{role}.{method}", stage):
             report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
+            if blocks:
+                check_columns(table)
+            self._has_mapped = True
             answer = Reply((report, self._log.take()), current(StoreCounters).take())
-            if not blocks:
-                return answer
-            check_columns(table)
-            return answer, *blocks_of(table, blocks)
+            return (answer, *blocks_of(table, blocks)) if blocks else answer
 
     @ray.method(concurrency_group="engine")
     def stream(

@@ -71,6 +71,8 @@ class WorkerGroup:
         self._transport: Transport = self._direct
         self._aggregators: list[Branch] = []
         self._deferred: list[Deferred] = []
+        self._following: tuple[RemoteMethod, list[Call]] | None = None  # of call_after_next()
+        self._begun_calls: dict[RemoteMethod, dict[BlockRef, str]] = {}  # their answers, once they are made
 
     def _started(
         self, kind: Any, rank: int, *, name: str, num_devices: int, args: tuple[Any, ...], **kwargs: Any
@@ -186,6 +188,9 @@ class WorkerGroup:
         """Return the results of a BROADCAST method by rank, or the one result of a RANK_ZERO method."""
         of = remote_method(method, Dispatch.BROADCAST, Dispatch.RANK_ZERO)
         stage, timeout_s = _stage(of), self.timeout_s
+        self._following = None
+        if begun := self._begun_calls.pop(of, {}):
+            return wait(begun, stage=stage, timeout_s=timeout_s, interruptible=interruptible)
         ranks = range(self.world_size if of.mode is Dispatch.BROADCAST else 1)
         if len(ranks) == self.world_size:
             kwargs = self._with_deferred(kwargs)
@@ -204,6 +209,23 @@ class WorkerGroup:
         """
         of = remote_method(method, Dispatch.BROADCAST)
         self._deferred.append(Deferred(_stage(of), of.role, of.name))
+
+    def call_after_next(self, method: Method) -> bool:
+        """Have each rank call a BROADCAST method as soon as its part of the next call of :meth:`map_rows` succeeds.
+
+        The ranks do not wait for the driver in between. The next :meth:`call` of the method returns the results, and
+        makes the calls itself if no rows were mapped.
+
+        Returns:
+            False if aggregators call the ranks; they do not keep the order of calls, so the method is not called.
+        """
+        if self._transport is not self._direct:
+            return False
+        of = remote_method(method, Dispatch.BROADCAST)
+        given = of.name, of.role, of.name
+        of_ranks = [RankCall(rank, WorkerHost.call_after_map, given) for rank in range(self.world_size)]
+        self._following = of, self._direct.calls(of_ranks)
+        return True
 
     def _with_deferred(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call to all ranks, with the deferred calls if there are any."""
@@ -289,7 +311,11 @@ class WorkerGroup:
         calls = transport.calls(
             of_ranks, batch.slices(np.concatenate(of_leaves)), cuts, stage=stage, timeout_s=self.timeout_s
         )
-        made = ray_calls.begun(calls)
+        following, self._following = self._following, None
+        made = ray_calls.begun([*calls, *(following[1] if following else ())])
+        if following:
+            self._begun_calls[following[0]] = ray_calls.answers_of(following[1], made[len(calls) :])
+            made = made[: len(calls)]
         waiting, timeout_s = ray_calls.answers_of(calls, made), self.timeout_s + transport.late_s
         values = wait(waiting, stage=stage, timeout_s=timeout_s, interruptible=interruptible)
         answers, refs = transport.answers(made, values)
@@ -346,8 +372,12 @@ class WorkerGroup:
         wait(self._begun(self._calls_of_all(WorkerHost.interrupt)), stage="interrupt", timeout_s=INTERRUPT_TIMEOUT_S)
 
     def request_reports(self) -> dict[BlockRef, str]:
-        """Request a report from every rank; return the pending lists of reports with the names of their ranks."""
-        calls = self._transport.report_calls(self._calls_of_all(WorkerHost.report))
+        """Request a report from every rank; return the pending lists of reports with the names of their ranks.
+
+        It is made at once, but after a call that has followed another one and whose results were not read.
+        """
+        report = WorkerHost.report_in_turn if self._begun_calls else WorkerHost.report
+        calls = self._transport.report_calls(self._calls_of_all(report))
         return ray_calls.answers_of(calls, ray_calls.begun(calls))
 
     def status(self, *, timeout_s: float) -> list[dict[str, Any]]:
