@@ -67,7 +67,8 @@ def test_the_size_of_a_sync_is_reported(grpo: Run) -> None:
     for metrics in grpo.metrics.values():
         assert metrics["sync/bytes"] == num_bytes and metrics["sync/collectives"] == 1
         assert metrics["sync/gib_per_s"] == pytest.approx(num_bytes / 2**30 / metrics["sync/seconds"])
-        assert 0 < metrics["sync/seconds"] < metrics["time/sync_s"]
+        # A rank begins while others, or the driver, are still at the update.
+        assert 0 < metrics["sync/seconds"] < metrics["time/update_actor_s"] + metrics["time/sync_s"]
     assert len({metrics["sync/checksum"] for metrics in grpo.metrics.values()}) == len(grpo.metrics)
 
 

@@ -42,10 +42,16 @@ class ProcessMetrics:
     ) -> None:
         self._ledger, self._processes, self._driver = RunLedger(folder, planned_bytes, limits), processes, Reporter()
         self._asked: dict[BlockRef, str] = {}
+        self._is_asked = False
 
     def ask(self) -> None:
-        """Request the reports when the driver waits next; they arrive while the processes continue to work."""
-        current(Meanwhile).first.append(self._ask)
+        """Request the reports when the driver waits next; they arrive while the processes continue to work.
+
+        Reports that were requested and not taken are not requested again.
+        """
+        if not self._is_asked:
+            self._is_asked = True
+            current(Meanwhile).first.append(self._ask)
 
     def _ask(self) -> None:
         self._asked = {ref: who for group in self._processes for ref, who in group.request_reports().items()}
@@ -62,7 +68,7 @@ class ProcessMetrics:
             StageTimeout,
         ) as error:  # missing metrics do not end the run; the next stage reports lost processes
             log.warning("the ledger of step %d lacks some processes: %s", step, error)
-        self._asked = {}
+        self._asked, self._is_asked = {}, False
         return self._ledger.add(step, reports)
 
     def truncate_after(self, step: int) -> None:

@@ -202,6 +202,22 @@ def update_critic(parts: StepParts, state: StepState, batch: RemoteBatch) -> Rem
     return batch
 
 
+def begin_sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
+    """Let the actor's processes begin :func:`sync` as soon as they are updated, before the driver has the metrics.
+
+    They do not if a reference must copy the weights before.
+    """
+    if not parts.config.ref_changes and parts.rollout.sync_after_next():
+        _ask(parts)
+    return batch
+
+
+def _ask(parts: StepParts) -> None:
+    """Request the reports that :func:`sync` takes; they arrive during the next wait."""
+    parts.process_metrics.ask()
+    parts.store.ask()
+
+
 def update_actor(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Update the actor, after the critic's warm-up."""
     config = parts.config
@@ -245,8 +261,7 @@ def record_trained(parts: StepParts, state: StepState, batch: RemoteBatch) -> Re
 def sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
     """Send the new weights to the engines, and report the step's use of the store and of the processes."""
     with stage("sync"):
-        parts.process_metrics.ask()
-        parts.store.ask()
+        _ask(parts)
         found = parts.rollout.sync()
     state.version = found.version
     state.metrics.add(found.metrics)
@@ -265,6 +280,7 @@ LEARNING = (
     add_advantages,
     balance_update,
     update_critic,
+    begin_sync,
     update_actor,
     reset_reference,
     record_trained,

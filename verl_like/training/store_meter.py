@@ -12,6 +12,7 @@ from verl_like.context import current
 from verl_like.controller.ray_calls import local_bytes, num_references
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.controller.store import StoreCounters, StoreUse, asking_store_use
+from verl_like.controller.wait import Meanwhile
 from verl_like.protocol import PROMPTS, bytes_per_token
 
 log = logging.getLogger(__name__)
@@ -29,17 +30,23 @@ class StoreMeter:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._silent_until = clock, 0.0
         self._reply: Callable[[], StoreUse | None] | None = None
-        self.ask()
+        self._is_asked = False
+        self._ask()
         self._before = self._answer()
         self._has_warned = False
 
     def ask(self) -> None:
-        """Request the figures that :meth:`take` reports; the answer arrives in parallel."""
+        """Request the figures that :meth:`take` reports when the driver waits next; the answer arrives in parallel."""
+        if not self._is_asked:
+            self._is_asked = True
+            current(Meanwhile).first.append(self._ask)
+
+    def _ask(self) -> None:
         if self._clock() >= self._silent_until:
             self._reply = asking_store_use()
 
     def _answer(self) -> StoreUse | None:
-        reply, self._reply = self._reply, None
+        reply, self._reply, self._is_asked = self._reply, None, False
         if reply is None:
             return None
         if (found := reply()) is None:
@@ -77,6 +84,7 @@ class StoreMeter:
             "store/inlined_bytes": local_bytes(),
             "store/live_references": num_references(),
         }
+        current(Meanwhile).begin()
         before, now = self._before, self._answer()
         if now is not None:
             found["store/used_bytes"] = now.used

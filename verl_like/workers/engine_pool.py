@@ -306,6 +306,10 @@ class EnginePool:
             if time.monotonic() >= deadline and not is_done():
                 raise timed_out("rollout", timeout_s, [each.missing for each in admissions if not each.is_complete])
 
+    def sync_after_next(self) -> bool:
+        """Return False: the engines do not share the actor's processes."""
+        return False
+
     def sync(self) -> SyncReport:
         """Send the actor's weights to the engines, as :meth:`RolloutGroup.sync` does, and to new ones, too."""
         self._is_syncing = True  # an engine takes prompts after the weights, and refuses those for older ones

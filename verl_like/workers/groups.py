@@ -256,6 +256,13 @@ class Generator(Protocol):
             version: version of the weights that the engines must hold.
         """
 
+    def sync_after_next(self) -> bool:
+        """Let the actor's processes begin the sync right after their next update; :meth:`sync` waits for it.
+
+        Returns:
+            False if they cannot, because the engines are in other processes or aggregators call the ranks.
+        """
+
     def sync(self) -> SyncReport:
         """Send the actor's weights to the engines.
 
@@ -343,6 +350,10 @@ class RolloutGroup:
         if not self._assigns_by_queue or engines == 1:
             return assigned_in_advance(len(uids), engines)
         return assigned_by_queue(self._lengths.longest_first(uids), engines, most=self._rollout.num_seqs // n)
+
+    def sync_after_next(self) -> bool:
+        """Let the actor's processes begin the sync right after their next update, if no aggregators call them."""
+        return self._group.call_after_next(ActorRole.sync)
 
     def sync(self) -> SyncReport:
         """Send the actor's weights to the engines and wake them.

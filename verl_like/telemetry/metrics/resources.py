@@ -76,7 +76,13 @@ RESOURCES: tuple[Metric, ...] = (
     Metric(
         "sync/bytes", "bytes", "Weights loaded into each engine; tied weights count under each of their names.", "sync"
     ),
-    Metric("sync/seconds", "seconds", "Time of the weight sync on the slowest rank.", "sync"),
+    Metric(
+        "sync/seconds",
+        "seconds",
+        "Time of the weight sync on the slowest rank. A rank begins as soon as it is updated; `time/sync_s` is what is "
+        "left of the sync after all updates.",
+        "sync",
+    ),
     Metric("sync/pause_s", "seconds", "Longest time for which an engine took no steps for the weight sync.", "sync"),
     Metric("sync/gib_per_s", "GiB/s", "`sync/bytes` per second.", "sync"),
     Metric("sync/collectives", "", "Gathers during the weight sync; 0 if each rank has the whole model.", "sync"),
