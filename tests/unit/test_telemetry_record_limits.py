@@ -37,7 +37,7 @@ def test_a_ledger_stays_within_its_limit_and_keeps_the_newest_steps_and_some_of_
     path = tmp_path / "ledger.jsonl"
     books = RunLedger(tmp_path, limits=limits_of(40 * KIB, record_limits.LEDGER))
     for step in range(1, 1001):
-        books.add(step, [report(f"worker rank {rank}", {"rollout": 1.0}) for rank in range(2)])
+        books.write(step, [report(f"worker rank {rank}", {"rollout": 1.0}) for rank in range(2)])
         assert path.stat().st_size <= 41 * KIB, step
     kept = steps_in(path)
     assert kept[0] == 1 and kept[-20:] == list(range(981, 1001))
@@ -50,7 +50,7 @@ def test_a_ledger_stays_within_its_limit_and_keeps_the_newest_steps_and_some_of_
 def test_a_thinned_ledger_can_be_cut_where_the_run_continues(tmp_path: Path) -> None:
     books = RunLedger(tmp_path, limits=limits_of(4 * KIB, record_limits.LEDGER))
     for step in range(1, 101):
-        books.add(step, [report("worker rank 0", {"rollout": 1.0})])
+        books.write(step, [report("worker rank 0", {"rollout": 1.0})])
     books.truncate_after(95)
     assert steps_in(tmp_path / "ledger.jsonl")[-1] == 95
 
@@ -66,7 +66,7 @@ def test_a_full_trace_drops_its_older_half_and_still_names_its_processes(tmp_pat
     path = tmp_path / "trace.json"
     books = RunLedger(tmp_path, limits=limits_of(20 * KIB, record_limits.TRACE))
     for step in range(1, 501):
-        books.add(step, [report("worker rank 0", {"rollout": 1.0}, Span("rollout", step, step + 1.0))])
+        books.write(step, [report("worker rank 0", {"rollout": 1.0}, Span("rollout", step, step + 1.0))])
         assert path.stat().st_size <= 20 * KIB
     events = json.loads(path.read_text())
     starts = [event["ts"] // 10**6 for event in events if event["ph"] == "X"]
@@ -114,7 +114,7 @@ def test_thinning_is_reported_once_with_the_option_that_keeps_more(
     books = RunLedger(tmp_path, limits=limits_of(KIB, record_limits.LEDGER))
     with caplog.at_level(logging.WARNING):
         for step in range(1, 50):
-            books.add(step, [report("worker rank 0", {"rollout": 1.0})])
+            books.write(step, [report("worker rank 0", {"rollout": 1.0})])
     [message] = caplog.messages
     assert str(tmp_path / "ledger.jsonl") in message and "trainer.max_records_gib" in message
 
@@ -122,7 +122,7 @@ def test_thinning_is_reported_once_with_the_option_that_keeps_more(
 def test_without_a_limit_everything_stays(tmp_path: Path) -> None:
     books = RunLedger(tmp_path, limits=RecordLimits(0))
     for step in range(1, 101):
-        books.add(step, [report("worker rank 0", {"rollout": 1.0}, Span("rollout", step, step + 1.0))])
+        books.write(step, [report("worker rank 0", {"rollout": 1.0}, Span("rollout", step, step + 1.0))])
     assert steps_in(tmp_path / "ledger.jsonl") == list(range(1, 101))
     assert len(json.loads((tmp_path / "trace.json").read_text())) == 101
 

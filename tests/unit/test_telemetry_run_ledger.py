@@ -86,7 +86,8 @@ def test_the_table_adds_up_and_the_metrics_are_means_and_maxima_of_workers(tmp_p
         report("worker rank 0", {"rollout": 2.0, "wait/peer": 1.0}),
         report("worker rank 1", {"rollout": 3.0}),
     ]
-    metrics = books.add(1, reports)
+    books.write(1, reports)
+    metrics = books.metrics(reports)
     assert metrics == {
         "wait/peer_s": 0.5,
         "memory/rss_gib": 1.0,
@@ -106,13 +107,13 @@ def test_the_table_adds_up_and_the_metrics_are_means_and_maxima_of_workers(tmp_p
 def test_a_trace_is_whole_json_after_every_step_and_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     for step in range(1, 4):
-        RunLedger(tmp_path).add(step, [report("worker rank 0", {"rollout": 1.0}, Span("rollout", step, step + 1.0))])
+        RunLedger(tmp_path).write(step, [report("worker rank 0", {"rollout": 1.0}, Span("rollout", step, step + 1.0))])
         events = json.loads(path.read_text())
         assert [event["ts"] for event in events if event["ph"] == "X"] == [s * 10**6 for s in range(1, step + 1)]
     whole = path.read_bytes()
     for cut in range(len(whole) - 1, 0, -7):  # killed while it was writing
         path.write_bytes(whole[:cut])
-        RunLedger(tmp_path).add(9, [report("worker rank 0", {"rollout": 1.0}, Span("rollout", 9.0, 10.0))])
+        RunLedger(tmp_path).write(9, [report("worker rank 0", {"rollout": 1.0}, Span("rollout", 9.0, 10.0))])
         assert json.loads(path.read_text())[-1]["ts"] == 9 * 10**6, cut
 
 
@@ -126,12 +127,12 @@ def test_visits_are_kept_in_bounds() -> None:
 
 def test_planned_memory_is_reported_next_to_measured_memory(tmp_path: Path) -> None:
     books = RunLedger(tmp_path, planned_bytes=1.25 * 2**30)
-    on_cpu = books.add(1, [report("worker rank 0", {"rollout": 2.0})])
+    on_cpu = books.metrics([report("worker rank 0", {"rollout": 2.0})])
     assert on_cpu["memory/planned_gib"] == 1.75, "above the libraries"
     assert "The most memory of a worker: 2.00 GiB; planned were 1.75." in books.table()
     books = RunLedger(tmp_path / "gpu", planned_bytes=1.25 * 2**30)
     gpu = replace(report("worker rank 0", {"rollout": 2.0}), device_bytes=2**30, device_peak_bytes=2**30)
-    assert books.add(1, [gpu])["memory/planned_gib"] == 1.25
+    assert books.metrics([gpu])["memory/planned_gib"] == 1.25
     assert "The most GPU memory of a worker: 1.00 GiB; planned were 1.25." in books.table()
 
 
@@ -144,7 +145,7 @@ def test_what_workers_count_is_added_up_and_peaks_are_the_largest(tmp_path: Path
     current(Ledger).peak("rollout/running_max", 2)
     one = replace(reporter.take(), who="worker rank 0")
     other = replace(one, who="worker rank 1", counts={"tokens/values": 10.0}, peaks={"rollout/running_max": 6.0})
-    found = RunLedger(tmp_path).add(1, [one, other])
+    found = RunLedger(tmp_path).metrics([one, other])
     assert (found["tokens/values"], found["rollout/running_max"]) == (17, 6)
     assert reporter.take().counts == {}, "each step's are its own"
 
@@ -164,6 +165,6 @@ def test_what_workers_with_a_pool_count_is_in_the_metrics_and_what_scorers_count
         ],
         replace(report("judge rank 0", {}), counts={"rollout/preemptions": 50.0}),
     )
-    metrics = RunLedger(tmp_path).add(1, [trainer, *engines, judge])
+    metrics = RunLedger(tmp_path).metrics([trainer, *engines, judge])
     assert (metrics["rollout/preemptions"], metrics["rollout/running_max"], metrics["memory/peak_gib"]) == (6, 1, 4)
     assert metrics["wait/peer_s"] == 1.0 and "wait/prompts_s" not in metrics, "the trainer's workers wait for peers"

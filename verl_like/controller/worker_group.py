@@ -21,7 +21,7 @@ from verl_like.controller.remote_batch import BlockRef, RemoteBatch, RemoteRows
 from verl_like.controller.streams import OpenStreams, Pair
 from verl_like.controller.transport import Direct, RankCall, Transport
 from verl_like.controller.tree import LATE_S, Branch, Tree
-from verl_like.controller.wait import driver_waits, still_pending, wait, wait_in_background
+from verl_like.controller.wait import Meanwhile, driver_waits, still_pending, wait, wait_in_background
 from verl_like.controller.worker import Deferred, WorkerHost, WorkerProcess
 from verl_like.controller.worker_log import pass_on
 from verl_like.protocol import Array
@@ -344,6 +344,7 @@ class WorkerGroup:
             timeout_s=self.timeout_s,
         )
         made = ray_calls.begun(calls)
+        current(Meanwhile).begin()
         try:
             for pairs in transport.pairs(calls, made, driver_waits(stage, self.timeout_s + transport.late_s)):
                 yield from pairs

@@ -37,8 +37,16 @@ class RunLedger:
         self._planned_bytes = planned_bytes
         self._memory: dict[str, float] = {}  # metric -> largest value so far, in GiB
 
-    def add(self, step: int, reports: Sequence[ProcessReport]) -> dict[str, float]:
-        """Write a step's reports; return its ``wait/`` and ``memory/`` metrics and the processes' counts and peaks."""
+    def metrics(self, reports: Sequence[ProcessReport]) -> dict[str, float]:
+        """Return the ``wait/`` and ``memory/`` metrics of a step's reports and the processes' counts and peaks."""
+        metrics = _metrics(reports, self._planned_bytes)
+        for name in (*PEAKS, PLANNED):
+            if name in metrics:
+                self._memory[name] = max(metrics[name], self._memory.get(name, 0.0))
+        return metrics
+
+    def write(self, step: int, reports: Sequence[ProcessReport]) -> None:
+        """Write a step's reports."""
         with writing(self._path), self._path.open("a", encoding="utf-8") as out:
             for report in reports:
                 out.write(json.dumps(_row(step, report)) + "\n")
@@ -49,11 +57,6 @@ class RunLedger:
         if num_bytes > self._max_bytes:
             thin_ledger(self._path)
         self._trace.add(reports)
-        metrics = _metrics(reports, self._planned_bytes)
-        for name in (*PEAKS, PLANNED):
-            if name in metrics:
-                self._memory[name] = max(metrics[name], self._memory.get(name, 0.0))
-        return metrics
 
     def truncate_after(self, step: int) -> None:
         """Drop the rows after ``step``, from which a run continues; the trace keeps all events."""

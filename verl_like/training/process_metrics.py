@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -57,7 +58,7 @@ class ProcessMetrics:
         self._asked = {ref: who for group in self._processes for ref, who in group.request_reports().items()}
 
     def take(self, step: int) -> dict[str, float]:
-        """Record the reports requested last in the ledger; return their metrics."""
+        """Return the metrics of the reports requested last; the ledger gets them when the driver waits next."""
         reports = [self._driver.take()]
         current(Meanwhile).begin()
         try:
@@ -69,12 +70,14 @@ class ProcessMetrics:
         ) as error:  # missing metrics do not end the run; the next stage reports lost processes
             log.warning("the ledger of step %d lacks some processes: %s", step, error)
         self._asked, self._is_asked = {}, False
-        return self._ledger.add(step, reports)
+        current(Meanwhile).first.append(partial(self._ledger.write, step, reports))
+        return self._ledger.metrics(reports)
 
     def truncate_after(self, step: int) -> None:
         """Drop the rows of steps after this one."""
         self._ledger.truncate_after(step)
 
     def write_table(self) -> None:
-        """Write ``ledger.md``, the table of the run so far."""
+        """Write what the ledger has not got, and ``ledger.md``, the table of the run so far."""
+        current(Meanwhile).begin()
         self._ledger.write_table()
