@@ -19,6 +19,7 @@ import ray
 
 from verl_like.context import current
 from verl_like.controller import ray_calls, worker_group
+from verl_like.controller.dispatch import MethodCall
 from verl_like.controller.errors import Interrupt
 from verl_like.controller.worker import NUM_THREADS, WorkerHost
 from verl_like.controller.worker_group import WorkerGroup
@@ -35,10 +36,10 @@ class KeptHost(WorkerHost):
         self._has_background_call = False
 
     @ray.method(concurrency_group="background")
-    def call_in_background(self, stage: str, role: str, method: str, *args: Any) -> Any:
+    def call_in_background(self, given: MethodCall) -> Any:
         self._has_background_call = True
         try:
-            return super().call_in_background(stage, role, method, *args)
+            return super().call_in_background(given)
         finally:
             self._has_background_call = False
 

@@ -10,6 +10,7 @@ import pytest
 
 from verl_like.controller import ray_calls
 from verl_like.controller.call_trace import call_trace, called
+from verl_like.controller.dispatch import MethodCall
 from verl_like.controller.transport import RankCall
 from verl_like.controller.worker import WorkerHost
 from verl_like.training.profiling import Profiles
@@ -43,9 +44,9 @@ def test_calls_of_a_step_have_a_lane_for_each_process_and_bear_their_own_names()
 
 
 def test_a_call_is_named_by_what_the_role_does() -> None:
-    given = ("update_actor", "ActorRole", "update", 1)
+    given = MethodCall("update_actor", "ActorRole", "update", (1,))
     for method in (WorkerHost.call, WorkerHost.map, WorkerHost.stream):
-        assert RankCall(0, method, given).title == "ActorRole.update"
+        assert RankCall(0, method, (given,)).title == "ActorRole.update"
     assert RankCall(0, WorkerHost.profile, ("folder",)).title == "profile"
 
 

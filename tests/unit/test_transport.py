@@ -17,6 +17,7 @@ from verl_like.context import current, replaced
 from verl_like.controller import aggregator, failures, ray_calls
 from verl_like.controller.aggregator import Aggregator, AggregatorProcess
 from verl_like.controller.blocks import Block, blocks_of
+from verl_like.controller.dispatch import MethodCall
 from verl_like.controller.errors import WorkerError, WorkerFailure
 from verl_like.controller.failures import RanksFailed
 from verl_like.controller.remote_batch import RemoteBatch, RemoteRows
@@ -76,18 +77,18 @@ class Host:
     def __init__(self, rank: int) -> None:
         self._role, self._rank = EchoRole(rank), rank
 
-    def call(self, stage: str, role: str, method: str, *args: Any) -> Reply:
-        if method == "fail_on_first":
-            raise WorkerFailure(f"rank {self._rank}", method, "ValueError: the real reason", float(self._rank))
-        return Reply((self._rank, method), 0)
+    def call(self, given: MethodCall) -> Reply:
+        if given.method == "fail_on_first":
+            raise WorkerFailure(f"rank {self._rank}", given.method, "ValueError: the real reason", float(self._rank))
+        return Reply((self._rank, given.method), 0)
 
-    def map(self, rows: RemoteRows, blocks: Sequence[Block], stage: str, role: str, method: str, *args: Any) -> Any:
-        report, table = getattr(self._role, method)(rows, *args)
+    def map(self, rows: RemoteRows, blocks: Sequence[Block], given: MethodCall) -> Any:
+        report, table = getattr(self._role, given.method)(rows, *given.args)
         answer = Reply((report, []), 3)
         return (answer, *blocks_of(table, blocks)) if blocks else answer
 
-    def stream(self, rows: RemoteRows, stage: str, role: str, method: str, **kwargs: Any) -> Iterator[Any]:
-        return blocks_first(self._role.stream(rows, **kwargs))
+    def stream(self, rows: RemoteRows, given: MethodCall) -> Iterator[Any]:
+        return blocks_first(self._role.stream(rows, **given.kwargs))
 
     def report(self) -> list[str]:
         return [f"rank {self._rank}"]
@@ -187,7 +188,8 @@ def test_an_aggregator_names_the_ranks_that_failed(store: None) -> None:
     group.use_tree([range(3)], timeout_s=5.0)
     [branch] = group._aggregators
     assert branch.name == "the aggregator of echo ranks 0 to 2"
-    calls = [RankCall(rank, WorkerHost.call, ("stage", "EchoRole", "fail_on_first")) for rank in range(3)]
+    given = MethodCall("stage", "EchoRole", "fail_on_first")
+    calls = [RankCall(rank, WorkerHost.call, (given,)) for rank in range(3)]
     answer = branch.handle.answers.remote(calls, None, None, "stage", 5.0)
     assert isinstance(answer.value, RanksFailed)
     arrived = pickle.loads(pickle.dumps(answer.value))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -15,6 +15,26 @@ class Dispatch(Enum):
     RANK_ZERO = "rank 0 alone"
     SPLIT = "each rank its own rows of a RemoteBatch; facts come back, columns stay in the store"
     STREAM = "each rank its own rows; (facts, block) pairs come back while the method runs"
+
+
+class MethodCall(NamedTuple):
+    """A call of a role's method as one object, because Ray writes and reads each argument of a call by itself.
+
+    Args:
+        stage: to which the time is charged.
+        before: calls that the process makes before this one, each charged to its own stage.
+    """
+
+    stage: str
+    role: str
+    method: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
+    before: Sequence[MethodCall] = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.role}.{self.method}"
 
 
 _MODES: dict[Callable[..., Any], Dispatch] = {}

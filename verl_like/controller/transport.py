@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from verl_like.controller import ray_calls
 from verl_like.controller.blocks import Block
 from verl_like.controller.call_trace import called
+from verl_like.controller.dispatch import MethodCall
 from verl_like.controller.ray_calls import Call
 from verl_like.controller.remote_batch import BlockRef, RemoteRows
 from verl_like.controller.streams import Pair, Pairing, items
@@ -27,16 +28,13 @@ class RankCall(NamedTuple):
     rank: int
     method: Callable[..., Any]
     args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = {}
     num_rows: int = 0
 
     @property
     def title(self) -> str:
         """The role's method if the process only forwards the call, else the process's own method."""
-        if self.method.__name__ not in ("call", "call_in_background", "map", "stream"):
-            return self.method.__name__
-        _, role, method, *_ = self.args
-        return f"{role}.{method}"
+        given = self.args[0] if self.args else None
+        return given.title if isinstance(given, MethodCall) else self.method.__name__
 
 
 RowSlices: TypeAlias = Callable[[slice], RemoteRows]  # slices of the rows of all calls, in rank order
@@ -155,5 +153,5 @@ class Direct:
             if ray_calls.are_calls_recorded():
                 option = {**option, "name": called(self.who(call.rank), call.title)}
             method = getattr(self.actors[call.rank], call.method.__name__)
-            found.append(Call(method, (*own, *call.args), call.kwargs, option, self.who(call.rank)))
+            found.append(Call(method, (*own, *call.args), options=option, who=self.who(call.rank)))
         return found

@@ -11,13 +11,14 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 
 from verl_like.context import current
 from verl_like.controller import ray_calls, rendezvous, signals
 from verl_like.controller.blocks import Block, blocks_of
+from verl_like.controller.dispatch import MethodCall
 from verl_like.controller.errors import Interrupt, WorkerError, WorkerFailure
 from verl_like.controller.fork_server.setup_worker import REFUSED_VARIABLE
 from verl_like.controller.malloc_trim import MallocTrim
@@ -35,14 +36,6 @@ from verl_like.telemetry.process_usage import ProcessReport, Reporter
 from verl_like.telemetry.profiler import Profiler
 
 log = logging.getLogger(__name__)
-
-
-class Deferred(NamedTuple):
-    """A call without arguments that a process makes before another one; its time is charged to ``stage``."""
-
-    stage: str
-    role: str
-    method: str
 
 
 class WorkerHost:
@@ -115,47 +108,34 @@ class WorkerHost:
         return self._log.take()
 
     @ray.method(concurrency_group="engine")
-    def call(
-        self, stage: str, role: str, method: str, *args: Any, before: Sequence[Deferred] = (), **kwargs: Any
-    ) -> Any:
-        self._call_deferred(before)
-        with self._reporting(f"{role}.{method}", stage):
-            return Reply(getattr(self._roles[role], method)(*args, **kwargs), current(StoreCounters).take())
+    def call(self, given: MethodCall, *values: Any) -> Any:
+        """Call a method with ``values`` before its other arguments; a reference among them arrives as its value."""
+        with self._reporting_on(given):
+            return Reply(self._method(given)(*values, *given.args, **given.kwargs), current(StoreCounters).take())
 
     @ray.method(concurrency_group="engine")
-    def call_after_map(self, stage: str, role: str, method: str) -> Any:
+    def call_after_map(self, given: MethodCall) -> Any:
         """Call a method unless the call of :meth:`map` before has failed, whose error is the one to report."""
-        return self.call(stage, role, method) if self._has_mapped else None
+        return self.call(given) if self._has_mapped else None
 
     @ray.method(concurrency_group="background")
-    def call_in_background(self, stage: str, role: str, method: str, *args: Any) -> Any:
+    def call_in_background(self, given: MethodCall) -> Any:
         """Call a method in parallel with the stages; its time is charged to no stage."""
         try:
-            return getattr(self._roles[role], method)(*args)
+            return self._method(given)(*given.args, **given.kwargs)
         except Exception as error:  # noqa: BLE001 (the border of the process)
-            raise self._failure(f"{role}.{method}", error) from None
+            raise self._failure(given.title, error) from None
 
     @ray.method(concurrency_group="engine")
-    def map(
-        self,
-        rows: RemoteRows,
-        blocks: Sequence[Block],
-        stage: str,
-        role: str,
-        method: str,
-        *args: Any,
-        before: Sequence[Deferred] = (),
-        **kwargs: Any,
-    ) -> Any:
+    def map(self, rows: RemoteRows, blocks: Sequence[Block], given: MethodCall) -> Any:
         """Call a method that returns (report, table).
 
         Returns:
             A reply of (report, warnings), followed by the table cut into ``blocks`` if there are any.
         """
         self._has_mapped = False
-        self._call_deferred(before)
-        with self._reporting(f"{role}.{method}", stage):
-            report, table = getattr(self._roles[role], method)(rows, *args, **kwargs)
+        with self._reporting_on(given):
+            report, table = self._method(given)(rows, *given.args, **given.kwargs)
             if blocks:
                 check_columns(table)
             self._has_mapped = True
@@ -163,24 +143,20 @@ class WorkerHost:
             return (answer, *blocks_of(table, blocks)) if blocks else answer
 
     @ray.method(concurrency_group="engine")
-    def stream(
-        self,
-        rows: RemoteRows,
-        stage: str,
-        role: str,
-        method: str,
-        *args: Any,
-        before: Sequence[Deferred] = (),
-        **kwargs: Any,
-    ) -> Iterator[Any]:
-        self._call_deferred(before)
-        with self._reporting(f"{role}.{method}", stage):
-            yield from blocks_first(getattr(self._roles[role], method)(rows, *args, **kwargs))
+    def stream(self, rows: RemoteRows, given: MethodCall) -> Iterator[Any]:
+        with self._reporting_on(given):
+            yield from blocks_first(self._method(given)(rows, *given.args, **given.kwargs))
 
-    def _call_deferred(self, calls: Sequence[Deferred]) -> None:
-        for each in calls:
-            with self._reporting(f"{each.role}.{each.method}", each.stage):
-                getattr(self._roles[each.role], each.method)()
+    def _method(self, given: MethodCall) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._roles[given.role], given.method)
+        return method
+
+    def _reporting_on(self, given: MethodCall) -> _Reporting:
+        """Make the calls before this one; return the context of this one."""
+        for each in given.before:
+            with self._reporting(each.title, each.stage):
+                self._method(each)(*each.args, **each.kwargs)
+        return self._reporting(given.title, given.stage)
 
     def _reporting(self, what: str, stage_name: str) -> _Reporting:
         return _Reporting(partial(self._failure, what), stage_name)

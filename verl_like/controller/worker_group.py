@@ -13,7 +13,7 @@ from verl_like.controller import ray_calls
 from verl_like.controller.aggregator import AggregatorProcess
 from verl_like.controller.blocks import Block, cut
 from verl_like.controller.build_progress import BuildProgress
-from verl_like.controller.dispatch import Dispatch, RemoteMethod, remote_method
+from verl_like.controller.dispatch import Dispatch, MethodCall, RemoteMethod, remote_method
 from verl_like.controller.errors import Interrupted
 from verl_like.controller.placement import Placement
 from verl_like.controller.ray_calls import Call
@@ -22,7 +22,7 @@ from verl_like.controller.streams import OpenStreams, Pair
 from verl_like.controller.transport import Direct, RankCall, Transport
 from verl_like.controller.tree import LATE_S, Branch, Tree
 from verl_like.controller.wait import Meanwhile, driver_waits, still_pending, wait, wait_in_background
-from verl_like.controller.worker import Deferred, WorkerHost, WorkerProcess
+from verl_like.controller.worker import WorkerHost, WorkerProcess
 from verl_like.controller.worker_log import pass_on
 from verl_like.protocol import Array
 from verl_like.telemetry.heartbeat import FOLDER_VARIABLE, NAME_VARIABLE
@@ -70,7 +70,7 @@ class WorkerGroup:
         self._direct = Direct(name, dict(enumerate(self._actors)))
         self._transport: Transport = self._direct
         self._aggregators: list[Branch] = []
-        self._deferred: list[Deferred] = []
+        self._deferred: list[MethodCall] = []
         self._following: tuple[RemoteMethod, list[Call]] | None = None  # of call_after_next()
         self._begun_calls: dict[RemoteMethod, dict[BlockRef, str]] = {}  # their answers, once they are made
 
@@ -192,9 +192,9 @@ class WorkerGroup:
         if begun := self._begun_calls.pop(of, {}):
             return wait(begun, stage=stage, timeout_s=timeout_s, interruptible=interruptible)
         ranks = range(self.world_size if of.mode is Dispatch.BROADCAST else 1)
-        if len(ranks) == self.world_size:
-            kwargs = self._with_deferred(kwargs)
-        of_ranks = [RankCall(rank, WorkerHost.call, (stage, of.role, of.name, *args), kwargs) for rank in ranks]
+        before = self._take_deferred() if len(ranks) == self.world_size else ()
+        given = MethodCall(stage, of.role, of.name, args, kwargs, before)
+        of_ranks = [RankCall(rank, WorkerHost.call, (given,)) for rank in ranks]
         transport = self._transport if len(ranks) == self.world_size else self._direct
         calls = transport.calls(of_ranks, stage=stage, timeout_s=timeout_s)
         made = ray_calls.begun(calls)
@@ -208,7 +208,7 @@ class WorkerGroup:
         An error that it raises ends that call.
         """
         of = remote_method(method, Dispatch.BROADCAST)
-        self._deferred.append(Deferred(_stage(of), of.role, of.name))
+        self._deferred.append(MethodCall(_stage(of), of.role, of.name))
 
     def call_after_next(self, method: Method) -> bool:
         """Have each rank call a BROADCAST method as soon as its part of the next call of :meth:`map_rows` succeeds.
@@ -222,15 +222,15 @@ class WorkerGroup:
         if self._transport is not self._direct:
             return False
         of = remote_method(method, Dispatch.BROADCAST)
-        given = of.name, of.role, of.name
-        of_ranks = [RankCall(rank, WorkerHost.call_after_map, given) for rank in range(self.world_size)]
+        given = MethodCall(of.name, of.role, of.name)
+        of_ranks = [RankCall(rank, WorkerHost.call_after_map, (given,)) for rank in range(self.world_size)]
         self._following = of, self._direct.calls(of_ranks)
         return True
 
-    def _with_deferred(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call to all ranks, with the deferred calls if there are any."""
+    def _take_deferred(self) -> list[MethodCall]:
+        """Return what a call to all ranks makes before."""
         deferred, self._deferred = self._deferred, []
-        return {**arguments, "before": deferred} if deferred else arguments
+        return deferred
 
     def call_in_background(self, method: Method, *, stage: str, check: Callable[[], None]) -> None:
         """Call a BROADCAST method on every rank in parallel with the step's calls, one such call at a time.
@@ -250,9 +250,9 @@ class WorkerGroup:
             References of the answers by rank, with names to wait for them.
         """
         of = remote_method(method, Dispatch.BROADCAST)
-        given = _stage(of), of.role, of.name, *args
+        given = MethodCall(_stage(of), of.role, of.name, args)
         calls = self._direct.calls(
-            [RankCall(rank, WorkerHost.call_in_background, given) for rank in range(self.world_size)]
+            [RankCall(rank, WorkerHost.call_in_background, (given,)) for rank in range(self.world_size)]
         )
         return ray_calls.answers_of(calls, ray_calls.begun(calls))
 
@@ -265,11 +265,8 @@ class WorkerGroup:
         """
         of = remote_method(method, Dispatch.BROADCAST)
         ranks = zip(range(self.world_size), args_of_rank, strict=True)
-        of_ranks = [
-            RankCall(rank, WorkerHost.call, (_stage(of), of.role, of.name, *args))
-            for rank, args in ranks
-            if args is not None
-        ]
+        given = MethodCall(_stage(of), of.role, of.name)
+        of_ranks = [RankCall(rank, WorkerHost.call, (given, *args)) for rank, args in ranks if args is not None]
         calls = self._direct.calls(of_ranks)
         return ray_calls.answers_of(calls, ray_calls.begun(calls))
 
@@ -301,11 +298,12 @@ class WorkerGroup:
         """
         of = remote_method(method, Dispatch.SPLIT)
         assert blocks is None or self.world_size == 1, "only a group of one takes blocks"
-        stage, transport, kwargs = _stage(of), self._transport, self._with_deferred(kwargs)
+        stage, transport, before = _stage(of), self._transport, self._take_deferred()
         of_ranks = []
         for rank, rows in enumerate(partition):
             own = () if per_rank is None else (per_rank[rank],)
-            of_ranks.append(RankCall(rank, WorkerHost.map, (stage, of.role, of.name, *own, *args), kwargs, len(rows)))
+            given = MethodCall(stage, of.role, of.name, (*own, *args), kwargs, before)
+            of_ranks.append(RankCall(rank, WorkerHost.map, (given,), len(rows)))
         of_leaves = [np.concatenate([partition[rank] for rank in ranks]) for ranks in transport.leaves]
         cuts = [(blocks or cut(batch.facts, rows, adds)) if adds else [] for rows in of_leaves]
         calls = transport.calls(
@@ -334,8 +332,8 @@ class WorkerGroup:
         """
         of = remote_method(method, Dispatch.STREAM)
         stage, transport = _stage(of), self._transport
-        given, kwargs = (stage, of.role, of.name, *args), self._with_deferred(kwargs)
-        of_ranks = [RankCall(rank, WorkerHost.stream, given, kwargs, len(rows)) for rank, rows in enumerate(partition)]
+        given = MethodCall(stage, of.role, of.name, args, kwargs, self._take_deferred())
+        of_ranks = [RankCall(rank, WorkerHost.stream, (given,), len(rows)) for rank, rows in enumerate(partition)]
         calls = transport.stream_calls(
             of_ranks,
             batch.slices(np.concatenate(partition)),
@@ -357,8 +355,9 @@ class WorkerGroup:
         """Call a STREAM method on every rank, without rows; the streams are polled while other calls run."""
         of = remote_method(method, Dispatch.STREAM)
         stage, nothing = _stage(of), RemoteRows((), np.empty(0, np.int32))
+        given = MethodCall(stage, of.role, of.name)
         calls = self._direct.stream_calls(
-            [RankCall(rank, WorkerHost.stream, (stage, of.role, of.name)) for rank in range(self.world_size)],
+            [RankCall(rank, WorkerHost.stream, (given,)) for rank in range(self.world_size)],
             lambda _: nothing,
             num_groups=0,
             stage=stage,
