@@ -1,9 +1,10 @@
 """Compare the arithmetic recipe with TRL: ``PYTHONPATH=.peers python -m benchmarks.time_to_score`` (``make peers``).
 
 Each contender is the command that a user types. All have the same warm start, prompts, group size, learning rate and
-schedule. They validate every five steps, which does not count; nor does the checkpoint that ours then writes. TRL runs
-in one process of two threads and in two of one; for each figure the better of them counts. A run ends at the first
-validation that reaches 0.8. The contenders alternate for each seed. Prints one JSON object as its last line:
+schedule. They validate every five steps; the time of this, and of the checkpoint that ours then writes, does not
+count. TRL runs in one process of two threads and in two of one; for each figure the better of them counts. A run ends
+at the first validation that reaches 0.8. The contenders alternate for each seed. Prints one JSON object as its last
+line:
 
 - ``step_ratio_short``: TRL's seconds of a step over ours;
 - ``training_ratio``: its seconds of all steps until the score over ours;
@@ -80,7 +81,7 @@ def own(folder: Path, seed: int) -> Timeline:
         f"trainer.test_freq={EVERY}",
         "trainer.val_before_train=false",
         "trainer.save_freq=0",
-        "trainer.async_save=false",  # a validation's best checkpoint is written before the next step
+        "trainer.async_save=false",  # the best checkpoint is written before the next step begins
     ]
     metrics, begun = folder / name / "metrics.jsonl", time.time()
     rows: list[dict[str, Any]] = []

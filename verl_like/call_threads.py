@@ -138,7 +138,7 @@ class PendingCall(Generic[T]):
         self._outcome = is_result, value
 
     def finish(self) -> None:
-        """Let the caller have the outcome."""
+        """Wake the caller, which may now take the outcome."""
         self._over.set()
         self._log_late()
 
@@ -236,7 +236,7 @@ class CallThreads:
             except BaseException as error:  # noqa: BLE001 (raised again in the thread that waits for the result)
                 is_result, value = False, error
             pending.keep(is_result=is_result, value=value)
-            del call, value  # before the caller continues, which then holds them alone
+            del call, value  # before the caller continues, so that only the caller holds them
             self._close(pending)
             pending.finish()
             thread.name = f"{self._name}: idle"

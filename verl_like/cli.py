@@ -7,8 +7,8 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,9 +139,9 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
     if _is_dry(arguments):
         composed, unread = _read(arguments)
         return _dry_run(arguments.command, composed, _checked(arguments, composed, unread))
-    with _forks(arguments.command, Config()):  # many commands need the server of the defaults
+    with _forks(arguments.command, Config()):  # many recipes need the same fork server as the defaults
         composed, unread = _read(arguments)
-        with _forks(arguments.command, composed.config) if not unread else nullcontext():
+        with nullcontext() if unread else _forks(arguments.command, composed.config):
             _checked(arguments, composed, unread)
             row = arguments.row if arguments.command == "play" else 0
             return _started(arguments.command, composed, is_program=is_program, row=row)
@@ -331,14 +331,12 @@ def _is_foreign(arguments: argparse.Namespace) -> bool:
     return arguments.command in ("train", *ON_ROWS) and bool(arguments.peer)
 
 
-@contextmanager
-def _forks(command: str, config: Config) -> Iterator[None]:
-    """Start the fork server of a command's workers, whose imports are the longest part of a start."""
+def _forks(command: str, config: Config) -> AbstractContextManager[None]:
+    """Start the fork server of a command's workers early, because its imports are the longest part of a start."""
     from verl_like.runs.forks import Forks
 
     launched, generates = _launched(command, config)
-    with current(Forks).starting(launched, generates=generates):
-        yield
+    return current(Forks).starting(launched, generates=generates)
 
 
 def _checked(arguments: argparse.Namespace, composed: Composed, unread: list[str]) -> list[str]:

@@ -94,7 +94,7 @@ def test_a_call_that_follows_rows_is_made_once_and_not_where_they_failed(group: 
     assert group.call_after_next(EchoRole.note)
     group.call(EchoRole.note)
     doubled(group)
-    assert num_notes() == [each + 2 for each in before], "no rows came, and the call was made by itself"
+    assert num_notes() == [each + 2 for each in before], "no rows were mapped, so call() made the calls"
     assert group.call_after_next(EchoRole.note)
     with pytest.raises(WorkerError, match="rank 1 does not double"):
         doubled(group, EchoRole.double_on_first)

@@ -215,7 +215,7 @@ def test_the_thread_has_dropped_the_arguments_when_the_caller_continues(
         known = weakref.ref(block)
         call = partial(lambda block: None, block)
         del block
-        pending = threads.begin("a look", call)
+        pending = threads.begin("a call", call)
         del call
         pending.result(10)
         assert known() is None

@@ -39,7 +39,7 @@ def test_zeros_take_memory_where_they_are_written() -> None:
         lambda: torch.ones(LEAST_BYTES, dtype=torch.int8),
     ],
 )
-def test_other_tensors_are_as_without_it(make: object) -> None:
+def test_other_tensors_are_created_by_torch(make: object) -> None:
     assert callable(make)
     expected = make()
     with ZeroedWhenUsed():

@@ -18,11 +18,11 @@ class Dispatch(Enum):
 
 
 class MethodCall(NamedTuple):
-    """A call of a role's method as one object, because Ray writes and reads each argument of a call by itself.
+    """A call of a role's method as one object, because Ray serialises each argument of a call separately.
 
     Args:
-        stage: to which the time is charged.
-        before: calls that the process makes before this one, each charged to its own stage.
+        stage: name of the stage that the time is charged to.
+        before: calls that the process makes before this one; the time of each is charged to its own stage.
     """
 
     stage: str

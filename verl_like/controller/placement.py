@@ -82,8 +82,8 @@ def ray_cluster(config: ClusterConfig, run_id: str, *, meanwhile: Callable[[], o
                 "worker_niceness": 0,
                 "prestart_worker_first_driver": False,
                 "worker_maximum_startup_concurrency": STARTED_AT_ONCE,
-                # The raylet starts its store on a thread and connects to it. Where the thread is late, it tries again
-                # after a second, ten times.
+                # The raylet starts its object store on a thread and connects to it. By default, it retries a failed
+                # connection after a second, ten times (2.60); here the same ten seconds have shorter intervals.
                 "raylet_client_connect_timeout_milliseconds": 20,
                 "raylet_client_num_connect_attempts": 500,
             },

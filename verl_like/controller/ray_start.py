@@ -29,7 +29,7 @@ _start_ray_process = services.start_ray_process
 _wait_for_persisted_port, _port_filename = node.wait_for_persisted_port, node.get_port_filename
 _get_node = services.get_node
 PYTHON_WORKERS = "--python_worker_command="
-REGISTERED_S = 30.0  # until the GCS knows the raylet, as in Ray's own function
+REGISTERED_S = 30.0  # limit on the wait until the raylet is registered in the GCS, as in Ray's own function
 POLL_S = 0.01  # poll interval for the file in which the GCS records its port, and for the raylet's registration
 
 
@@ -114,7 +114,7 @@ class RayStart:
         return _wait_for_persisted_port(session_dir, node_id, port_name, timeout_ms=left_ms)
 
     def _node(self, gcs_address: str, node_id: str) -> Any:
-        """Replace Ray's own function, which looks for a node once per second until it is registered (2.60)."""
+        """Replace Ray's own function, which polls only once per second until a node is registered (2.60)."""
         client, deadline = GcsClient(address=gcs_address), time.monotonic() + REGISTERED_S
         selected = [GetAllNodeInfoRequest.NodeSelector(node_id=NodeID.from_hex(node_id).binary())]
         while not client.get_all_node_info(timeout=REGISTERED_S, node_selectors=selected):

@@ -76,7 +76,7 @@ class WorkerHost:
 
     @ray.method(concurrency_group="engine")
     def report_in_turn(self) -> list[ProcessReport]:
-        """Return :meth:`report` once the calls that were made before have ended."""
+        """Report like :meth:`report`, after all earlier calls of the ``engine`` group."""
         return [self._reporter.take()]
 
     @ray.method(concurrency_group="control")
@@ -109,13 +109,16 @@ class WorkerHost:
 
     @ray.method(concurrency_group="engine")
     def call(self, given: MethodCall, *values: Any) -> Any:
-        """Call a method with ``values`` before its other arguments; a reference among them arrives as its value."""
+        """Call a method with ``values`` in front of its other arguments.
+
+        They are not part of ``given``, because Ray replaces a reference by its value only among a call's own arguments.
+        """
         with self._reporting_on(given):
             return Reply(self._method(given)(*values, *given.args, **given.kwargs), current(StoreCounters).take())
 
     @ray.method(concurrency_group="engine")
     def call_after_map(self, given: MethodCall) -> Any:
-        """Call a method unless the call of :meth:`map` before has failed, whose error is the one to report."""
+        """Call a method, or return None if the last call of :meth:`map` failed: the driver raises its error."""
         return self.call(given) if self._has_mapped else None
 
     @ray.method(concurrency_group="background")
@@ -152,7 +155,7 @@ class WorkerHost:
         return method
 
     def _reporting_on(self, given: MethodCall) -> _Reporting:
-        """Make the calls before this one; return the context of this one."""
+        """Make the calls of ``given.before``; return the context in which ``given`` is to be called."""
         for each in given.before:
             with self._reporting(each.title, each.stage):
                 self._method(each)(*each.args, **each.kwargs)

@@ -71,8 +71,8 @@ class WorkerGroup:
         self._transport: Transport = self._direct
         self._aggregators: list[Branch] = []
         self._deferred: list[MethodCall] = []
-        self._following: tuple[RemoteMethod, list[Call]] | None = None  # of call_after_next()
-        self._begun_calls: dict[RemoteMethod, dict[BlockRef, str]] = {}  # their answers, once they are made
+        self._following: tuple[RemoteMethod, list[Call]] | None = None  # of call_after_next(), not made yet
+        self._begun_calls: dict[RemoteMethod, dict[BlockRef, str]] = {}  # once made: their pending answers
 
     def _started(
         self, kind: Any, rank: int, *, name: str, num_devices: int, args: tuple[Any, ...], **kwargs: Any
@@ -211,24 +211,24 @@ class WorkerGroup:
         self._deferred.append(MethodCall(_stage(of), of.role, of.name))
 
     def call_after_next(self, method: Method) -> bool:
-        """Have each rank call a BROADCAST method as soon as its part of the next call of :meth:`map_rows` succeeds.
+        """Let each rank call a BROADCAST method as soon as its part of the next :meth:`map_rows` has succeeded.
 
-        The ranks do not wait for the driver in between. The next :meth:`call` of the method returns the results, and
-        makes the calls itself if no rows were mapped.
+        The ranks do not wait for the driver in between. The next :meth:`call` of the method returns the results. If no
+        rows were mapped before, it makes the calls itself.
 
         Returns:
-            False if aggregators call the ranks; they do not keep the order of calls, so the method is not called.
+            False, without an effect, if aggregators call the ranks: they do not keep the order of calls.
         """
         if self._transport is not self._direct:
             return False
         of = remote_method(method, Dispatch.BROADCAST)
-        given = MethodCall(of.name, of.role, of.name)
+        given = MethodCall(of.name, of.role, of.name)  # the stage of the call that returns the results, not of this one
         of_ranks = [RankCall(rank, WorkerHost.call_after_map, (given,)) for rank in range(self.world_size)]
         self._following = of, self._direct.calls(of_ranks)
         return True
 
     def _take_deferred(self) -> list[MethodCall]:
-        """Return what a call to all ranks makes before."""
+        """Return the calls of :meth:`call_before_next`, and forget them."""
         deferred, self._deferred = self._deferred, []
         return deferred
 
@@ -374,7 +374,8 @@ class WorkerGroup:
     def request_reports(self) -> dict[BlockRef, str]:
         """Request a report from every rank; return the pending lists of reports with the names of their ranks.
 
-        It is made at once, but after a call that has followed another one and whose results were not read.
+        A rank reports immediately, except if results of a call of :meth:`call_after_next` have not been read: then it
+        reports after that call.
         """
         report = WorkerHost.report_in_turn if self._begun_calls else WorkerHost.report
         calls = self._transport.report_calls(self._calls_of_all(report))

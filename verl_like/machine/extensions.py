@@ -81,7 +81,7 @@ def check(engine: str) -> list[Finding]:
 def refuse_unloadable(engine: str) -> None:
     """Raise if an extension of the engine misses a library on this machine; engines without extensions pass.
 
-    A process asks once, and the processes that it forks do not ask again.
+    A success is cached for the process and for the processes that it forks.
 
     Raises:
         ValueError: names each library, the extensions that need it and the command that installs it.

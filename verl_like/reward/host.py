@@ -162,7 +162,11 @@ class ScorerHost:
 
 
 def pieces(tokens: Array) -> list[Array]:
-    """Return the numbers of the rows of each piece of about ``TOKENS_AT_ONCE``; ``tokens`` are those of each row."""
+    """Split rows into pieces of about ``TOKENS_AT_ONCE`` tokens; return the positions of the rows of each piece.
+
+    Args:
+        tokens: [B] integers, the number of tokens of each row.
+    """
     number = np.cumsum(tokens) // TOKENS_AT_ONCE
     return np.split(np.arange(len(tokens)), np.flatnonzero(np.diff(number)) + 1)
 

@@ -134,7 +134,7 @@ def _score(value: Any, subject: str) -> float:
 
 def _detail(value: Any) -> float | str:
     value = _plain(value)
-    if type(value) is not str and isinstance(value, _NUMBERS):  # the second check is slow for text
+    if type(value) is not str and isinstance(value, _NUMBERS):  # Real makes isinstance slow for text
         try:
             return float(value)
         except OverflowError:

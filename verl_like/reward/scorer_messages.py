@@ -52,8 +52,8 @@ class Unusable:
     reason: str
 
 
-# Sample, Outcome and Answer are neither frozen nor keyword-only: they are made for every sample, some of them several
-# times, and each would take three times as long.
+# Sample, Outcome and Answer are not frozen, because they are created for every sample, some of them several times: a
+# frozen dataclass takes three times as long to create. Sample takes positional arguments, for __reduce__.
 @dataclass(slots=True)
 class Sample:
     """One response with everything that a reward function may take as an argument."""

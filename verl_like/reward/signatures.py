@@ -267,7 +267,8 @@ def _refuse_unfilled(signature: inspect.Signature, form: Form, kwargs: Mapping[s
     """
     if form is FORMS["TRL"] or form.is_positional:
         return
-    filled = {*form.arguments([_blank()]), *kwargs}
+    arguments = form.arguments([_blank()])
+    filled = {*arguments, *kwargs}
     unfilled = [
         p.name
         for p in signature.parameters.values()
@@ -276,6 +277,6 @@ def _refuse_unfilled(signature: inspect.Signature, form: Form, kwargs: Mapping[s
     if unfilled:
         raise ValueError(
             f"reward function {name} has the signature {signature}, but nothing fills {', '.join(unfilled)}; a "
-            f"function of this form may take {', '.join(form.arguments([_blank()]))}. Give them defaults, or pass them "
+            f"function of this form may take {', '.join(arguments)}. Give them defaults, or pass them "
             "as kwargs."
         )

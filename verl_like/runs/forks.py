@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from verl_like.backends.rollout import slowest_imports
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """What a fork server is started with.
+    """Parameters of a fork server. A server that runs fits a run if the parameters are equal.
 
     Args:
         environment: variables of its processes, in addition to this process's.
-        backend: of their rollout engines; empty without engines.
+        backend: backend of their rollout engines; empty without engines.
     """
 
     environment: Mapping[str, str]
@@ -48,12 +48,12 @@ class Forks:
 
     @contextmanager
     def starting(self, config: Config, *, generates: bool) -> Iterator[None]:
-        """Start a server now, for the first call of :meth:`started` that needs the same; otherwise end it on exit.
+        """Start a server now for the next call of :meth:`started`; end it on exit if it was not used.
 
-        A server that was started before stays if it is the same, and ends if not.
+        A server that was started earlier is kept if it fits this configuration too, and is ended otherwise.
 
         Args:
-            config: need not be checked yet.
+            config: may be unchecked; no server is started if the parameters cannot be computed from it.
             generates: whether workers will have rollout engines.
         """
         try:
@@ -75,9 +75,9 @@ class Forks:
 
     @contextmanager
     def started(self, config: Config, *, generates: bool) -> Iterator[Mapping[str, str]]:
-        """Give the variables of workers of the server that was started already, or of a new one; end it on exit.
+        """Yield the variables that workers need to be forked by a server; end the server on exit.
 
-        Without a server there are no variables.
+        It is the server that was started already, if that fits, or a new one. A run that needs none gets no variables.
         """
         server = _wanted(config, generates=generates)
         if self._offer is not None and self._offer.server == server:
@@ -109,11 +109,9 @@ def _wanted(config: Config, *, generates: bool) -> _Server | None:
     return _Server(environment, config.rollout.backend if generates else "")
 
 
-@contextmanager
-def _running(server: _Server) -> Iterator[Mapping[str, str]]:
-    with fork_server(
+def _running(server: _Server) -> AbstractContextManager[Mapping[str, str]]:
+    return fork_server(
         server.environment,
         calls=[[module] for module in slowest_imports(server.backend)],
         calls_with_ray=[["verl_like.controller.worker"], ["verl_like.workers.hybrid:load_libraries", server.backend]],
-    ) as variables:
-        yield variables
+    )

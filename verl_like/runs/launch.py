@@ -227,8 +227,8 @@ def _cluster(config: Config, *, generates: bool) -> Iterator[tuple[Devices, str,
 def _import_libraries() -> None:
     """Import the modules that this process needs as soon as Ray runs.
 
-    PyTorch is imported after that: with the fork server and Ray's own services, there are more processes than cores,
-    and Ray started after 2.6 instead of 1.5 s.
+    PyTorch is imported later: until Ray runs, the fork server and Ray's services need all cores. When PyTorch was
+    imported in parallel, Ray started after 2.6 s; without that it starts after 1.5.
     """
     with importing():
         importlib.import_module("verl_like.controller.worker_group")

@@ -48,7 +48,7 @@ class ProcessMetrics:
     def ask(self) -> None:
         """Request the reports when the driver waits next; they arrive while the processes continue to work.
 
-        Reports that were requested and not taken are not requested again.
+        A second request before :meth:`take` has no effect.
         """
         if not self._is_asked:
             self._is_asked = True
@@ -78,6 +78,6 @@ class ProcessMetrics:
         self._ledger.truncate_after(step)
 
     def write_table(self) -> None:
-        """Write what the ledger has not got, and ``ledger.md``, the table of the run so far."""
+        """Complete the ledger, and write ``ledger.md``, the table of the run so far."""
         current(Meanwhile).begin()
         self._ledger.write_table()

@@ -203,9 +203,9 @@ def update_critic(parts: StepParts, state: StepState, batch: RemoteBatch) -> Rem
 
 
 def begin_sync(parts: StepParts, state: StepState, batch: RemoteBatch) -> RemoteBatch:
-    """Let the actor's processes begin :func:`sync` as soon as they are updated, before the driver has the metrics.
+    """Let each rank of the actor begin :func:`sync` after its next update, before the driver has the metrics.
 
-    They do not if a reference must copy the weights before.
+    If the reference changes, it copies the weights first, and :func:`sync` begins when the driver calls it.
     """
     if not parts.config.ref_changes and parts.rollout.sync_after_next():
         _ask(parts)

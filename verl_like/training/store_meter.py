@@ -36,7 +36,10 @@ class StoreMeter:
         self._has_warned = False
 
     def ask(self) -> None:
-        """Request the figures that :meth:`take` reports when the driver waits next; the answer arrives in parallel."""
+        """Request the figures that :meth:`take` reports when the driver waits next; they arrive in parallel.
+
+        A second request before :meth:`take` has no effect.
+        """
         if not self._is_asked:
             self._is_asked = True
             current(Meanwhile).first.append(self._ask)

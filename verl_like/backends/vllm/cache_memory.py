@@ -1,7 +1,8 @@
-"""On CPU, vLLM's cache is memory that the kernel zeroes page by page, when it is first used.
+"""Allocate vLLM's KV cache on CPU as pages that the kernel zeroes at their first use.
 
-vLLM writes zeros to the whole cache when it builds an engine. This takes up to 0.6 s for 0.25 GiB on a machine whose
-host has to find the memory first, and short answers use little of it. Checked against vllm 0.32, v1/worker/utils.py.
+vLLM writes zeros to the whole cache when it builds an engine. This takes up to 0.6 s for 0.25 GiB on a virtual machine
+whose host must provide the memory first, and short responses use little of it. Checked against vllm 0.32,
+v1/worker/utils.py.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LEAST_BYTES = 2**24  # smaller tensors stay with the allocator
 
 
 class ZeroedWhenUsed(TorchFunctionMode):
-    """Inside this context, ``torch.zeros(n, dtype=torch.int8)`` for a large ``n`` returns such memory on CPU."""
+    """Inside this context, ``torch.zeros(n, dtype=torch.int8)`` on CPU returns such pages from ``LEAST_BYTES`` on."""
 
     def __torch_function__(
         self,
@@ -27,7 +28,7 @@ class ZeroedWhenUsed(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        given = dict(kwargs or {})
+        given = kwargs or {}
         if func is torch.zeros and _is_cache(args, **given):
             return _mapped(args[0])
         return func(*args, **given)

@@ -79,8 +79,8 @@ RESOURCES: tuple[Metric, ...] = (
     Metric(
         "sync/seconds",
         "seconds",
-        "Time of the weight sync on the slowest rank. A rank begins as soon as it is updated; `time/sync_s` is what is "
-        "left of the sync after all updates.",
+        "Time of the weight sync on the slowest rank. A rank may begin before other ranks have finished their update; "
+        "`time/sync_s` begins after the update of all ranks.",
         "sync",
     ),
     Metric("sync/pause_s", "seconds", "Longest time for which an engine took no steps for the weight sync.", "sync"),
