@@ -62,6 +62,34 @@ def test_a_guess_ends_if_the_configuration_needs_another_server() -> None:
         assert not servers()
 
 
+def test_a_server_is_replaced_if_the_environment_has_changed_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    forks = Forks()
+    with forks.starting(config(), generates=False):
+        [early] = servers()
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # as a user's file may do when it is imported
+        with forks.started(config(), generates=False):
+            [server] = servers()
+            assert server != early
+
+
+def test_variables_that_no_library_reads_do_not_replace_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    forks = Forks()
+    with forks.starting(config(), generates=False):
+        [early] = servers()
+        monkeypatch.setenv("VERL_LIKE_CACHE", "/nowhere")
+        with forks.started(config(), generates=False):
+            assert servers() == [early]
+
+
+def test_variables_that_cannot_be_set_are_left_to_the_start() -> None:
+    wrong = config(**{"A=B": "value"})
+    forks = Forks()
+    with forks.starting(wrong, generates=True):
+        assert not servers()
+        with pytest.raises(ValueError, match="illegal environment variable name"), forks.started(wrong, generates=True):
+            pass
+
+
 def test_a_server_that_no_run_takes_ends() -> None:
     with Forks().starting(config(), generates=True):
         assert servers()

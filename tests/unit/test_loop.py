@@ -124,6 +124,8 @@ def test_an_unknown_best_metric_ends_the_run_and_the_step_is_logged_and_saved(tm
     with pytest.raises(FeedbackError, match=r"best_metric is 'val/other', but validation gives \['val/all"):
         loop.run()
     assert loop.checkpoints.steps() == [2] and sorted(logged(loop)) == [1, 2]
+    assert isinstance(loop.process_metrics, Mock)
+    loop.process_metrics.write.assert_called_once_with()  # the ledger has the last step
 
 
 def interrupt(step: int) -> None:

@@ -200,3 +200,16 @@ def test_a_tree_refuses_calls_that_are_not_of_all_its_ranks() -> None:
     tree = Tree([Branch("node", MagicMock(), [range(2)])])
     with pytest.raises(AssertionError, match="3 calls for 2 ranks of the tree"):
         tree.calls([MagicMock(num_rows=0)] * 3, stage="s", timeout_s=1.0)
+
+
+def test_a_call_that_fails_when_a_wait_begins_leaves_the_others_for_the_next_wait() -> None:
+    done = []
+
+    def refused() -> None:
+        raise OSError("full")
+
+    meanwhile = Meanwhile(first=[refused, lambda: done.append("second")])
+    with pytest.raises(OSError, match="full"):
+        meanwhile.begin()
+    meanwhile.begin()
+    assert done == ["second"] and not meanwhile.first

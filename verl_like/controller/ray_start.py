@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ray import NodeID
 from ray._private import node, ray_constants, services
 from ray._raylet import GcsClient
 from ray.core.generated.gcs_service_pb2 import GetAllNodeInfoRequest
+from ray.exceptions import RpcError
 
 from verl_like.call_threads import BLOCKED_SIGNALS, CallThreads, NoAnswer, RayThreads
 from verl_like.context import current
@@ -115,12 +117,14 @@ class RayStart:
 
     def _node(self, gcs_address: str, node_id: str) -> Any:
         """Replace Ray's own function, which polls only once per second until a node is registered (2.60)."""
-        client, deadline = GcsClient(address=gcs_address), time.monotonic() + REGISTERED_S
+        deadline = time.monotonic() + REGISTERED_S
         selected = [GetAllNodeInfoRequest.NodeSelector(node_id=NodeID.from_hex(node_id).binary())]
-        while not client.get_all_node_info(timeout=REGISTERED_S, node_selectors=selected):
-            if time.monotonic() > deadline or self._is_given_up:
-                break
-            time.sleep(POLL_S)
+        with suppress(RpcError):  # of an overloaded GCS; Ray's own function decides
+            client = GcsClient(address=gcs_address)
+            while not client.get_all_node_info(timeout=REGISTERED_S, node_selectors=selected):
+                if time.monotonic() > deadline or self._is_given_up:
+                    break
+                time.sleep(POLL_S)
         return _get_node(gcs_address, node_id)
 
     def _failed(self, error: Exception) -> RayLost:

@@ -52,9 +52,8 @@ class Meanwhile:
 
     def begin(self) -> None:
         """Call what waits for the next wait."""
-        first, self.first = self.first, []
-        for call in first:
-            call()
+        while self.first:  # an error leaves the rest for the next wait
+            self.first.pop(0)()
 
     def run(self) -> None:
         if self._is_running:

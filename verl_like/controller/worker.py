@@ -119,7 +119,8 @@ class WorkerHost:
     @ray.method(concurrency_group="engine")
     def call_after_map(self, given: MethodCall) -> Any:
         """Call a method, or return None if the last call of :meth:`map` failed: the driver raises its error."""
-        return self.call(given) if self._has_mapped else None
+        has_mapped, self._has_mapped = self._has_mapped, False
+        return self.call(given) if has_mapped else None
 
     @ray.method(concurrency_group="background")
     def call_in_background(self, given: MethodCall) -> Any:

@@ -315,7 +315,11 @@ class WorkerGroup:
             self._begun_calls[following[0]] = ray_calls.answers_of(following[1], made[len(calls) :])
             made = made[: len(calls)]
         waiting, timeout_s = ray_calls.answers_of(calls, made), self.timeout_s + transport.late_s
-        values = wait(waiting, stage=stage, timeout_s=timeout_s, interruptible=interruptible)
+        try:
+            values = wait(waiting, stage=stage, timeout_s=timeout_s, interruptible=interruptible)
+        except BaseException:
+            self._begun_calls.clear()  # ranks skip these calls
+            raise
         answers, refs = transport.answers(made, values)
         pass_on((self._direct.who(rank), warnings) for rank, (_, warnings) in enumerate(answers))
         if adds:

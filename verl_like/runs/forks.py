@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from verl_like.backends.rollout import slowest_imports
 from verl_like.checks.cpu_workers import shares_of
 from verl_like.checks.gpus import gpus_here
 from verl_like.config.schema import Config
+from verl_like.controller.fork_server.server import is_compared
 from verl_like.controller.fork_server.start import fork_server, ray_is_running
 from verl_like.machine.cores import usable_cores
 from verl_like.workers.environment import worker_environment
@@ -23,7 +25,8 @@ class _Server:
     """Parameters of a fork server. A server that runs fits a run if the parameters are equal.
 
     Args:
-        environment: variables of its processes, in addition to this process's.
+        environment: variables of its processes, those of this process included: a check may set one, as may a user's
+            file that it imports.
         backend: backend of their rollout engines; empty without engines.
     """
 
@@ -57,18 +60,10 @@ class Forks:
             generates: whether workers will have rollout engines.
         """
         try:
-            server = _wanted(config, generates=generates)
+            self._begin(_wanted(config, generates=generates))
         except Exception as error:
-            log.debug("no early fork server: the checks report why", exc_info=error)
-            server = None
-        if self._offer is not None and self._offer.server == server:
-            yield
-            return
-        self._end_offer()
+            log.debug("no early fork server: the checks or the start report why", exc_info=error)
         try:
-            if server is not None:
-                begun = ExitStack()
-                self._offer = _Offer(server, begun.enter_context(_running(server)), begun)
             yield
         finally:
             self._end_offer()
@@ -92,6 +87,15 @@ class Forks:
         with _running(server) as variables:
             yield variables
 
+    def _begin(self, server: _Server | None) -> None:
+        """Have exactly this server run."""
+        if self._offer is not None and self._offer.server == server:
+            return
+        self._end_offer()
+        if server is not None:
+            begun = ExitStack()
+            self._offer = _Offer(server, begun.enter_context(_running(server)), begun)
+
     def _end_offer(self) -> None:
         if self._offer is not None:
             self._offer.begun.close()
@@ -105,8 +109,9 @@ def _wanted(config: Config, *, generates: bool) -> _Server | None:
     """
     if config.cluster.address or ray_is_running() or gpus_here().runs_on_gpu(config) is not False:
         return None
-    environment = worker_environment(config, "cpu", num_threads=shares_of(config, usable_cores()).threads)
-    return _Server(environment, config.rollout.backend if generates else "")
+    own = {name: value for name, value in os.environ.items() if is_compared(name)}
+    wanted = worker_environment(config, "cpu", num_threads=shares_of(config, usable_cores()).threads)
+    return _Server({**own, **wanted}, config.rollout.backend if generates else "")
 
 
 def _running(server: _Server) -> AbstractContextManager[Mapping[str, str]]:

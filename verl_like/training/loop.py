@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.controller.errors import FeedbackError, Interrupt, Interrupted
 from verl_like.data.custom_sampler import SamplerError
+from verl_like.disk import DiskRefused
 from verl_like.runs.checkpoint import Checkpoints, load_state
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable, Saves
@@ -126,8 +128,13 @@ class TrainingLoop:
     def run(self) -> Progress:
         """Run to the last step or until Ctrl-C; in both cases the newest state is in a checkpoint on return."""
         self.begin()
-        with self.saves:
-            self.take_steps()
+        try:
+            with self.saves:
+                self.take_steps()
+        except BaseException:
+            with suppress(DiskRefused):  # the error that ends the run is the one to report
+                self.process_metrics.write()
+            raise
         self.trainer.close()
         self.process_metrics.write_table()
         return self.progress

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +11,7 @@ from verl_like.context import current
 from verl_like.controller.errors import RunError, StageTimeout
 from verl_like.controller.remote_batch import BlockRef
 from verl_like.controller.wait import Meanwhile, arrivals
-from verl_like.telemetry.process_usage import Reporter
+from verl_like.telemetry.process_usage import ProcessReport, Reporter
 from verl_like.telemetry.record_limits import RecordLimits
 from verl_like.telemetry.run_ledger import RunLedger
 
@@ -44,6 +43,7 @@ class ProcessMetrics:
         self._ledger, self._processes, self._driver = RunLedger(folder, planned_bytes, limits), processes, Reporter()
         self._asked: dict[BlockRef, str] = {}
         self._is_asked = False
+        self._unwritten: list[tuple[int, list[ProcessReport]]] = []  # step and reports
 
     def ask(self) -> None:
         """Request the reports when the driver waits next; they arrive while the processes continue to work.
@@ -70,8 +70,15 @@ class ProcessMetrics:
         ) as error:  # missing metrics do not end the run; the next stage reports lost processes
             log.warning("the ledger of step %d lacks some processes: %s", step, error)
         self._asked, self._is_asked = {}, False
-        current(Meanwhile).first.append(partial(self._ledger.write, step, reports))
+        self._unwritten.append((step, reports))
+        current(Meanwhile).first.append(self.write)
         return self._ledger.metrics(reports)
+
+    def write(self) -> None:
+        """Write the reports that the ledger does not have yet."""
+        unwritten, self._unwritten = self._unwritten, []
+        for step, reports in unwritten:
+            self._ledger.write(step, reports)
 
     def truncate_after(self, step: int) -> None:
         """Drop the rows of steps after this one."""
@@ -79,5 +86,5 @@ class ProcessMetrics:
 
     def write_table(self) -> None:
         """Complete the ledger, and write ``ledger.md``, the table of the run so far."""
-        current(Meanwhile).begin()
+        self.write()
         self._ledger.write_table()

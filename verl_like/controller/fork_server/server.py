@@ -107,10 +107,13 @@ def main(arguments: Sequence[str]) -> None:
 
 def _differing(server: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     """Return the variables that are to have another value than libraries may have read, or have set, in the server."""
-    named = {
-        name for name in {*server, *wanted} - FREE if wanted.get(name) not in (server.get(name), os.environ.get(name))
-    }
-    return sorted(name for name in named if not name.startswith((OURS, OF_RAY)))
+    named = {name for name in {*server, *wanted} if wanted.get(name) not in (server.get(name), os.environ.get(name))}
+    return sorted(filter(is_compared, named))
+
+
+def is_compared(name: str) -> bool:
+    """Return whether a process must have the server's value of this variable to be forked."""
+    return name not in FREE and not name.startswith((OURS, OF_RAY))
 
 
 def _imported(calls: Sequence[Sequence[str]]) -> str:

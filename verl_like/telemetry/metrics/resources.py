@@ -33,7 +33,7 @@ RESOURCES: tuple[Metric, ...] = (
     Metric(
         "store/used_bytes",
         "bytes",
-        "In use on all nodes at the end of the step, including the step's columns.",
+        "In use on all nodes during the last update of the step or at its end, including the step's columns.",
         "report",
     ),
     Metric("store/blocks", "blocks", "Blocks of the step's columns at its end.", "report"),
