@@ -80,7 +80,7 @@ def test_selected_and_concatenated_rows_keep_their_candidates(work: Path) -> Non
     order = np.array([7, 2, 2, 5, 0])
     chosen = DataProto.concat([rows.select_idxs(order[:3]), rows.view(5, 6), rows.select_idxs(order[4:])])
     found = engine.forward_log_probs(chosen, temperature=0.7)["log_probs"]
-    np.testing.assert_allclose(found, whole.take(order).values, atol=1e-6)
+    np.testing.assert_allclose(found, whole.take(order).values, rtol=1e-6, atol=1e-6)
 
 
 def test_an_update_follows_the_gradient_over_the_candidates(work: Path) -> None:

@@ -110,7 +110,8 @@ def test_a_command_ends_with_1_and_one_line(
         raise CheckpointException("read", {0: (RuntimeError("not a zip archive"), None)})
 
     monkeypatch.setattr(cli, "_job", broken)
-    monkeypatch.setattr(cli, "_checked", lambda arguments: (cli_composed(tmp_path), []))
+    monkeypatch.setattr(cli, "_read", lambda arguments: (cli_composed(tmp_path), []))
+    monkeypatch.setattr(cli, "_checked", lambda arguments, composed, unread: [])
     assert cli.main(["train"]) == 1
     message = capsys.readouterr().err
     assert message.startswith("error: RuntimeError: not a zip archive. ") and message.count("\n") == 1
