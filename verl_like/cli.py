@@ -139,9 +139,10 @@ def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
     if _is_dry(arguments):
         composed, unread = _read(arguments)
         return _dry_run(arguments.command, composed, _checked(arguments, composed, unread))
-    with _forks(arguments.command, Config()):  # many recipes need the same fork server as the defaults
+    # In a test or a script, the fork server starts after the checks.
+    with _forks(arguments.command, Config()) if is_program else nullcontext():  # many recipes need that of the defaults
         composed, unread = _read(arguments)
-        with nullcontext() if unread else _forks(arguments.command, composed.config):
+        with _forks(arguments.command, composed.config) if is_program and not unread else nullcontext():
             _checked(arguments, composed, unread)
             row = arguments.row if arguments.command == "play" else 0
             return _started(arguments.command, composed, is_program=is_program, row=row)
@@ -245,9 +246,10 @@ def _job(command: str, composed: Composed, row: int) -> str:
         current(Startup).say(render_changed(composed))
     launched, generates = _launched(command, config)
     check_machine(config, generates=generates, warns=False)  # the job warns
-    from verl_like.launched_job import run_launched
+    with _forks(command, config):
+        from verl_like.launched_job import run_launched
 
-    return run_launched(command, composed, launched, generates=generates, is_training=is_training, row=row)
+        return run_launched(command, composed, launched, generates=generates, is_training=is_training, row=row)
 
 
 def _launched(command: str, config: Config) -> tuple[Config, bool]:
