@@ -43,6 +43,7 @@ def grpo(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory, ray_cluster
         "trainer.test_freq=0",
         "trainer.total_training_steps=4",
         "trainer.save_freq=2",
+        "trainer.async_save=false",  # a checkpoint that is being written holds a reference of each rank
         "rollout.sync_checksum=true",
     )
 
@@ -94,8 +95,7 @@ def test_the_output_of_each_process_is_in_the_folder_of_its_start(grpo: Run) -> 
 
 
 def test_references_die_with_their_step_and_nothing_is_spilled(grpo: Run) -> None:
-    first, *later = [metrics["store/live_references"] for _, metrics in sorted(grpo.metrics.items())]
-    assert min(later) <= first, "each step adds some; a checkpoint that is being written adds one per rank to one step"
+    assert len({metrics["store/live_references"] for metrics in grpo.metrics.values()}) == 1
     for metrics in grpo.metrics.values():
         assert metrics["store/put_bytes"] + metrics["store/inlined_bytes"] > 9 * metrics["perf/response_tokens"]
         assert (

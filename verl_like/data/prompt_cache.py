@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PromptSummary:
-    """What a start needs to know of all kept rows, so that the next one need not decode them.
+    """Figures of all kept rows that a start needs; they are cached, so that the next start does not decode the rows.
 
     Args:
         digest: of the uids and the prompts.
