@@ -69,10 +69,10 @@ def load_backend(name: str) -> Callable[..., RolloutEngine]:
 
 
 def slowest_imports(name: str) -> tuple[str, ...]:
-    """Return modules that bring nearly all libraries of a worker with the engine ``name``, but not Ray.
+    """Return modules and functions that bring nearly all libraries of a worker on CPU, but not Ray.
 
     Args:
-        name: empty for a worker without an engine.
+        name: engine of the worker; empty for a worker without one.
     """
     if name != "vllm":
         return TRAINING_IMPORTS

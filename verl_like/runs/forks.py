@@ -117,6 +117,6 @@ def _wanted(config: Config, *, generates: bool) -> _Server | None:
 def _running(server: _Server) -> AbstractContextManager[Mapping[str, str]]:
     return fork_server(
         server.environment,
-        calls=[[module] for module in slowest_imports(server.backend)],
+        calls=[[call] for call in slowest_imports(server.backend)],
         calls_with_ray=[["verl_like.controller.worker"], ["verl_like.workers.hybrid:load_libraries", server.backend]],
     )

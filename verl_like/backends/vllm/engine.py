@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.blocks import BlockTails
 from verl_like.backends.vllm.cache_memory import ZeroedWhenUsed
+from verl_like.backends.vllm.cpu_start import kernels_in_vllm
 from verl_like.backends.vllm.kernels import check_kernels
 from verl_like.backends.vllm.log_probs import ReportedLogProbs
 from verl_like.backends.vllm.packing import PackedWeights
@@ -348,8 +349,12 @@ def _constructed(
     Raises:
         ValueError: if vLLM refuses the arguments.
     """
-    zeros = ZeroedWhenUsed() if device == "cpu" else nullcontext()
-    with internals.construction(device), named_by_run(run_id, device), zeros:
+    with ExitStack() as opened:
+        if device == "cpu":
+            opened.enter_context(ZeroedWhenUsed())
+            opened.enter_context(kernels_in_vllm())
+        opened.enter_context(internals.construction(device))
+        opened.enter_context(named_by_run(run_id, device))
         internals.inspect_in_process(folder.config.architectures or [])
         try:
             engine = LLMEngine.from_engine_args(EngineArgs(**arguments))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 DEFAULT_LOGGING_LEVEL = "WARNING"
-# vLLM's engine core imports Ray, but its worker does not, which brings 97 % of the engine's modules (0.32).
-SLOWEST_IMPORTS = ("vllm.v1.worker.cpu_worker",)
+SLOWEST_IMPORTS = ("verl_like.backends.vllm.cpu_start:import_worker",)
 
 
 def environment(device: str) -> dict[str, str]:
