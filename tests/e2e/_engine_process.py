@@ -3,8 +3,10 @@
 Imports nothing heavy at the top: a child imports this module before its environment is complete.
 """
 
+import importlib
 import multiprocessing
 import os
+import sys
 import traceback
 from multiprocessing.connection import Connection
 from tempfile import TemporaryDirectory
@@ -287,6 +289,37 @@ def state_after_building(engine):
     return {"random": _RANDOM_AFTER[0], "set_num_threads works": is_settable}
 
 
+def state_of_the_compiler(engine):
+    """Return whether PyTorch's compiler is loaded, and then whether a function can be compiled."""
+    import torch
+
+    from verl_like.backends.vllm.cpu_start import COMPILER
+
+    is_loaded = COMPILER in sys.modules
+    compiled = torch.compile(lambda: 0)
+    return {
+        "is loaded": is_loaded,
+        "compiles": COMPILER in sys.modules and "_torchdynamo_orig_callable" in dir(compiled),
+    }
+
+
+def kernels_of_triton(engine):
+    """Return the number of kernels that vLLM has replaced, and the variables that hold one of them, themselves or as
+    their attribute ``kernel``.
+    """
+    from vllm.triton_utils import dispatcher
+
+    replaced = [original for original, _ in dispatcher._registry.values()]
+    held = [
+        f"{name}.{variable}"
+        for name, module in list(sys.modules.items())
+        for variable, value in list(getattr(module, "__dict__", {}).items())
+        for kernel in (value, getattr(value, "__dict__", {}).get("kernel"))
+        if any(kernel is original for original in replaced)
+    ]
+    return len(replaced), held
+
+
 _RANDOM_AFTER: list[float] = []
 
 
@@ -294,9 +327,14 @@ def _serve(connection: Connection, meeting, model_path, max_model_len, run_id, l
     import torch
     import torch.distributed as dist
 
-    from verl_like.backends.rollout import rollout_engine
+    from verl_like.backends.rollout import rollout_engine, slowest_imports
 
     try:
+        for call in slowest_imports("vllm"):  # as in a forked worker
+            module, _, function = call.partition(":")
+            loaded = importlib.import_module(module)
+            if function:
+                vars(loaded)[function]()
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)
         torch.manual_seed(123)

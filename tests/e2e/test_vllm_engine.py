@@ -679,6 +679,18 @@ def test_the_segment_of_a_check_of_the_nodes_of_a_group_carries_the_run_id_too(e
     assert names and all(name.startswith(f"verl_like-{RUN_ID}-") for name in names), names
 
 
+def test_no_triton_kernel_is_overlooked(tied):
+    num_replaced, held = tied.call("kernels_of_triton")
+    assert num_replaced > 0
+    assert held == []
+
+
+def test_an_engine_on_cpu_generates_without_the_compiler_of_pytorch(tied, folders):
+    synced(tied, folders["tied"], seed=5)
+    tied.call("generate", requests(3, sampling=Sampling(max_tokens=4, top_p=0.8, top_k=10)))
+    assert tied.call("state_of_the_compiler") == {"is loaded": False, "compiles": True}
+
+
 def test_remove_shared_memory_removes_what_the_run_left_and_nothing_else():
     run_id = uuid.uuid4().hex
     ours, other = f"/dev/shm/verl_like-{run_id}-tp:0-0-1_0", f"/dev/shm/verl_like-{run_id}x-tp:0-0-1_0"
