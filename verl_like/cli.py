@@ -10,15 +10,15 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_like.arguments import ON_ROWS, parsed
 from verl_like.call_threads import CallThreads, RayThreads
+from verl_like.commands import COMMANDS
 from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.controller.errors import Announcer, Interrupt, Interrupted, OutOfGrace, RayLost, RunError, StageTimeout
-from verl_like.disk import DiskRefused, refuse_unwritable, unused, writing
+from verl_like.disk import DiskRefused
 from verl_like.imports import importing
 from verl_like.masking import MaskingFormatter, masked_text
 from verl_like.telemetry.startup import Startup
@@ -93,45 +93,12 @@ def _print_error(error: BaseException) -> bool:
 
 
 def _command(arguments: argparse.Namespace, *, is_program: bool) -> int:
-    if arguments.command == "doctor":
-        from verl_like.doctor import main as doctor
-
-        return doctor(is_quick=arguments.quick)
-    if arguments.command == "help":
-        from verl_like.config.page import help_text
-
-        print(help_text(arguments.section))
-        return 0
-    if arguments.command == "completion":
-        from verl_like.completion import SCRIPTS, words_at
-
-        asks = arguments.shell == "words"
-        print("".join(f"{word}\n" for word in words_at(arguments.line)) if asks else SCRIPTS[arguments.shell], end="")
-        return 0
-    if arguments.command == "export":
-        return _export(arguments)
-    if arguments.command == "rescore":
-        return _rescore(arguments)
-    if arguments.command == "replay":
-        return _replay(arguments.run, arguments.step)
-    if arguments.command == "scale":
-        from verl_like.runs.scaling import request
-
-        print(request(arguments.run, arguments.words))
-        return 0
+    if arguments.command in COMMANDS:
+        return COMMANDS[arguments.command](arguments)
     if arguments.command == "config":
         return _config(arguments)
     if arguments.command == "plan":
         return _plan(arguments)
-    if arguments.command == "migrate":
-        from verl_like.checks.cluster import only_on_gpus
-        from verl_like.config.foreign_command import write_recipe
-
-        text, status = write_recipe(
-            arguments.peer, arguments.file, arguments.words, out=arguments.out, only_on_gpus=only_on_gpus
-        )
-        print(text)
-        return status
     if arguments.command == "play" and arguments.by_hand:
         from verl_like.play_command import play_by_hand
 
@@ -403,85 +370,3 @@ def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, li
     if arguments.command == "play" and arguments.seed is not None:
         forced.append(f"trainer.seed={arguments.seed}")
     return (recipes[0] if recipes else None), [*overrides, *forced]
-
-
-def _rescore(arguments: argparse.Namespace) -> int:
-    from verl_like.checks.reward import reward_files_exist, reward_functions_are_known
-    from verl_like.config.compose import compose_run
-    from verl_like.config.problems import refuse
-
-    function = (
-        [f"reward.function={arguments.function}", "reward.functions={}", "reward.function_kwargs={}"]
-        if arguments.function
-        else []
-    )
-    composed = compose_run(arguments.run, [*function, *arguments.words])
-    refuse([*reward_functions_are_known(composed.config), *reward_files_exist(composed.config)])
-    config = composed.config.reward
-    out = arguments.out or unused(arguments.run / "rescored.jsonl")
-    if out.exists():
-        raise ValueError(f"{out} exists and would be replaced. Name another file: --out.")
-    refuse_unwritable(out.parent, option="--out")
-    from verl_like.reward import rescore
-
-    rows = rescore.rescore(arguments.run, config, pattern=arguments.files)
-    with writing(out, option="--out"):
-        rescore.write(rows, out)
-    print(f"{rescore.report(rows)}\n\n{out}")
-    return 0
-
-
-def _replay(run: Path, step: int) -> int:
-    """Repeat a step; return 1 if its result differs."""
-    from verl_like.checks.requirements import check_machine
-    from verl_like.runs.launch import Launcher
-    from verl_like.runs.replay_plan import replay_plan
-    from verl_like.runs.signals import ends_cleanly
-
-    planned = replay_plan(run, step)
-    check_machine(planned.config, generates=True, warns=False)  # the job warns
-    with (
-        ends_cleanly(planned.config.trainer.grace_s, lambda: "The same command starts from the beginning."),
-        current(Startup).shown(),
-        current(Launcher).launching(planned.config, generates=True),
-    ):
-        current(Startup).now("loading transformers")
-        with importing():
-            from verl_like.training.replay import replay, result_of
-
-        at, found = replay(planned)
-    print(result_of(planned, at, found))
-    return int(found.difference is not None)
-
-
-def _export(arguments: argparse.Namespace) -> int:
-    from verl_like.checks.checkpoints import checkpoint_of
-    from verl_like.config.compose import compose_run
-    from verl_like.runs.start import export_folder
-
-    checkpoint, adapter = checkpoint_of(arguments.checkpoint), arguments.adapter
-    folder = checkpoint.resolve().parents[1]
-    recorded = folder / "config.yaml"
-    if not recorded.exists():
-        raise ValueError(f"{checkpoint} is not in a run folder: {recorded} is missing. Give RUN/checkpoints/step_N.")
-    out = export_folder(checkpoint, arguments.out, adapter=adapter, replaces=arguments.replace)
-    config = compose_run(folder, []).config
-    if adapter and not config.model.lora.rank:
-        raise ValueError(
-            f"{folder} was trained without LoRA (model.lora.rank=0), so it has no adapter. Drop --adapter."
-        )
-    from verl_like.runs.launch import Launcher
-    from verl_like.runs.signals import ends_cleanly
-
-    with (
-        ends_cleanly(config.trainer.grace_s, lambda: "The same command starts from the beginning."),
-        current(Startup).shown(),
-        current(Launcher).launching(config, generates=False),
-    ):
-        current(Startup).now("loading transformers")
-        with importing():
-            from verl_like.training import policy_jobs
-
-        policy_jobs.export(config, checkpoint, out, adapter=adapter)
-    print(out)
-    return 0
