@@ -66,19 +66,26 @@ _OF_TEXT |= {
     "type",
 }
 
+# Names have limits, because a name of unlimited length would make the time quadratic in the length of a word.
 _FORMS = re.compile(
-    r"(?P<url>[a-z][a-z0-9+.-]*://[^\s:/@'\"]*:)(?P<password>[^\s/@'\"]+)(?=@)"
+    r"(?P<url>[a-z][a-z0-9+.-]{0,40}://[^\s:/@'\"]*:)(?P<password>[^\s/@'\"]+)(?=@)"
     r"|(?P<user>(?:https?|s3|gs|hdfs|ftp|ssh)://)(?P<name>[^\s:/@'\"]{8,})(?=@)"
-    r"|(?P<parameter>[?&;](?:[\w.-]*(?:key|token(?!s)|secret|password|passwd|pwd|signature|credential|auth)[\w.-]*|sig)=)"
+    r"|(?P<parameter>[?&;](?:[\w.-]{0,60}(?:key|token(?!s)|secret|password|passwd|pwd|signature|credential|auth)[\w.-]{0,60}|sig)=)"
     r"(?P<value>[^\s&#;'\"]+)"
     r"|(?P<scheme>\b(?-i:Bearer|Basic) )(?P<credential>(?=[A-Za-z+/=._~-]*[0-9])[A-Za-z0-9+/=._~-]{8,})"
-    r"|(?P<assigned>\b(?:[\w-]*[_-])?(?:password|passwd|secret|api[_-]?key|access[_-]?key|auth[_-]?token|authorization)"
+    r"|(?P<assigned>\b(?:[\w-]{0,60}[_-])?(?:password|passwd|secret|api[_-]?key|access[_-]?key|auth[_-]?token|authorization)"
     r"['\"]?\s*[=:]\s*['\"]?(?:Bearer |Basic )?)(?P<text>(?![$*])[^\s'\",;&})\]]{8,})"
     r"|(?<![\w-])(?:(?:sk|pk|rk)-|(?:sk|pk|rk)_(?:live|test)_)(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bgh[opsur]_[A-Za-z0-9]{20,}"
     r"|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[abeoprs]-[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
-    r"|\bAIza[\w-]{30,}|\bey[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+    r"|\bAIza[\w-]{30,}|(?<![\w-])eyJ[A-Za-z0-9_-]{7,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.IGNORECASE,
+)
+# Every form contains one of these, in lower case; a search for them takes a hundredth of the time of the forms.
+_MARKS = (
+    *("://", "key", "token", "secret", "passw", "pwd", "signature", "credential", "auth", "sig=", "bearer ", "basic "),
+    *("sk-", "pk-", "rk-", "sk_", "pk_", "rk_", "hf_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_"),
+    *("glpat-", "xox", "akia", "asia", "aiza", "eyj", "-----begin "),
 )
 _HEADS = ("url", "user", "parameter", "scheme", "assigned")
 
@@ -101,7 +108,17 @@ def masked_text(text: str) -> str:
     """Return the text with its secrets masked."""
     for secret in _of_environment() if len(text) >= SHORTEST else ():
         text = text.replace(secret, MASK)
-    return _FORMS.sub(_masked_form, text)
+    return _FORMS.sub(_masked_form, text) if _has_mark(text) else text
+
+
+def may_hold_secret(text: str) -> bool:
+    """Return False if :func:`masked_text` would change nothing in the text, nor in any part of it; this is quick."""
+    return _has_mark(text) or any(secret in text for secret in _of_environment())
+
+
+def _has_mark(text: str) -> bool:
+    lowered = text.lower()
+    return any(mark in lowered for mark in _MARKS)
 
 
 def _masked_form(found: re.Match[str]) -> str:

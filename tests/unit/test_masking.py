@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import time
 import types
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,7 @@ from verl_like.config.run_file import recorded_text
 from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.controller.token import close_token
-from verl_like.masking import MASK, MaskingFormatter, is_secret_name, masked, masked_text
+from verl_like.masking import MASK, MaskingFormatter, is_secret_name, masked, masked_text, may_hold_secret
 from verl_like.runs.crash import crash_report
 from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.process_log import RunLogs
@@ -312,3 +313,22 @@ def test_the_token_of_ray_is_for_its_owner(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / ".ray/auth_token").chmod(0o644)
     close_token()
     assert mode(tmp_path / ".ray/auth_token") == 0o600
+
+
+@pytest.mark.parametrize(
+    "word", ["x", "a-", "a_", "?key", "eyJ-", "http://a:", "sk-", "&token", "password", "a+.", "api_key=", "Bearer "]
+)
+def test_the_time_of_masking_is_linear_in_the_length(word: str) -> None:
+    def seconds(length: int) -> float:
+        text, begun = f"://{word * (length // len(word))}", time.process_time()
+        masked_text(text)
+        return time.process_time() - begun
+
+    short = min(seconds(4_000) for _ in range(3))
+    assert seconds(64_000) < 100 * short + 0.01, "16 times as long; a quadratic time would be 256 times as long"
+
+
+@pytest.mark.parametrize("secret", [KEY, "https://me:pass@host", "Bearer abc123def456", "password: hunter2hunter2"])
+def test_what_may_hold_a_secret_is_a_superset_of_what_is_masked(secret: str) -> None:
+    assert may_hold_secret(f'{{"text": "{secret}"}}') and masked_text(secret) != secret
+    assert not may_hold_secret("a plain sentence, with numbers 1 and 2.")
