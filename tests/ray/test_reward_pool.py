@@ -342,6 +342,29 @@ def test_samples_are_written_with_all_that_another_function_needs(folder: Path, 
     assert lines[1]["failure"].startswith("error: ") and "cannot grade this" in lines[1]["failure"]
 
 
+def test_tokens_are_written_with_their_texts_and_the_columns_that_the_step_has(folder: Path, tmp_path: Path) -> None:
+    [table] = blocks(folder, ["12", "3"], ["1", "1"])
+    ids = table.ragged("response_ids")
+    log_probs = np.arange(len(ids.values), dtype=np.float32) / 3
+    log_probs[-1] = np.nan
+    table = DataProto({**table.columns, "rollout_log_probs": Ragged.from_lengths(log_probs, ids.lengths)})
+    with pool(folder, tmp_path) as made:
+        made.dump(
+            RemoteBatch.put(table, {"uid": np.array(["a", "b"])}),
+            np.arange(2),
+            tmp_path / "step_1.jsonl",
+            appends=False,
+        )
+        made.settle()
+    lines = [json.loads(line) for line in (tmp_path / "step_1.jsonl").read_text().splitlines()]
+    assert all(line["tokens"].keys() == {"text", "rollout_log_probs"} for line in lines)
+    texts = [line["tokens"]["text"] for line in lines]
+    assert [len(text) for text in texts] == ids.lengths.tolist()
+    assert [line["response"] in "".join(text) for line, text in zip(lines, texts, strict=True)] == [True, True]
+    assert lines[0]["tokens"]["rollout_log_probs"] == [0.0, 0.333333][: len(texts[0])]
+    assert lines[1]["tokens"]["rollout_log_probs"][-1] is None
+
+
 def test_samples_that_the_disk_refuses_are_reported_in_one_sentence(folder: Path, tmp_path: Path) -> None:
     full = Path("/dev/full")
     with pool(folder, tmp_path) as made:

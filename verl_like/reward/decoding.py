@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
 if TYPE_CHECKING:  # its import takes seconds, and half of a scorer host's memory
     from transformers import PreTrainedTokenizerBase
@@ -37,6 +38,15 @@ class Decoder:
         """Return the text of the responses without special tokens."""
         tokenizer = self._library or self._own
         return [tokenizer.decode(ids, skip_special_tokens=True) for ids in responses]
+
+    def token_texts(self, ids: list[int]) -> list[str]:
+        """Return the text that each token adds, special tokens included; a character that several tokens make is
+        the last one's.
+        """
+        if self._library is None:
+            return [str(self._own.decode([token])) for token in ids]
+        stream = DecodeStream(skip_special_tokens=False)
+        return [stream.step(self._library, token) or "" for token in ids]
 
 
 def _is_plain(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from verl_like.protocol import Array, DataProto, samples_of, write_rows
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failure_file import FailureFile
 from verl_like.reward.failure_limit import Failure, clipped_failure
+from verl_like.reward.sample_line import TOKEN_COLUMNS, sample_line, token_values
 from verl_like.reward.scorer_messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
@@ -36,6 +37,7 @@ from verl_like.telemetry.process_usage import ProcessReport, Reporter
 MAX_VOTE_CHARS = 200
 SCORERS = "scorer processes, for each sample reward.timeout_s at most"  # a reported wait does not count as a hang
 TOKENS_AT_ONCE = 2**19  # of the rows that keep() fetches and writes at once
+MAX_TOKENS = 2**16  # of a samples file whose texts and columns are written one by one
 MAX_BLOCKS = 2  # scored at once; the others wait in the object store
 
 
@@ -119,16 +121,27 @@ class ScorerHost:
 
     def dump(self, rows: RemoteRows, facts: Facts, path: str, *, appends: bool, timeout_s: float) -> None:
         """Write these rows as text, one JSON object per line."""
-        table = rows.fetch(["prompt_text", "prompt_ids", "response_ids", "reward_inputs"], timeout_s=timeout_s)
-        prompt_ids = table.ragged("prompt_ids")
+        of_tokens = [name for name in TOKEN_COLUMNS if name in rows.columns]
+        columns = ["prompt_text", "prompt_ids", "response_ids", "reward_inputs", *of_tokens]
+        table = rows.fetch(columns, timeout_s=timeout_s)
+        prompt_ids, tokens = table.ragged("prompt_ids"), self._tokens(table.only([*of_tokens, "response_ids"]))
         # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape.
         mode = "a" if appends else "w"
         with writing(Path(path)), Path(path).open(mode, encoding="utf-8", errors="backslashreplace") as out:
             for i, sample in enumerate(self._samples(table)):
-                known = {name: _known(fact[i]) for name, fact in facts.items()}
-                out.write(
-                    json.dumps(_audit(sample, known, prompt_ids[i].tolist()), ensure_ascii=False, default=str) + "\n"
-                )
+                known = {name: fact[i] for name, fact in facts.items()}
+                line = sample_line(sample, known, prompt_ids=prompt_ids[i].tolist(), tokens=next(tokens, None))
+                out.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+
+    def _tokens(self, table: DataProto) -> Iterator[dict[str, Any]]:
+        """Yield the texts and the columns of each row's tokens, until they are ``MAX_TOKENS``."""
+        ids = table.ragged("response_ids")
+        columns = {name: table.ragged(name) for name in table.columns if name != "response_ids"}
+        within = np.cumsum(ids.lengths) <= MAX_TOKENS
+        for i in np.flatnonzero(within).tolist():
+            with self._decoder_lock:
+                texts = self._decoder.token_texts(ids[i].tolist())
+            yield {"text": texts, **{name: token_values(column[i]) for name, column in columns.items()}}
 
     def keep(self, rows: RemoteRows, facts: Facts, folder: str, *, columns: list[str], timeout_s: float) -> None:
         """Write these rows unchanged, some at a time."""
@@ -169,41 +182,6 @@ def pieces(tokens: Array) -> list[Array]:
     """
     number = np.cumsum(tokens) // TOKENS_AT_ONCE
     return np.split(np.arange(len(tokens)), np.flatnonzero(np.diff(number)) + 1)
-
-
-def _audit(sample: Sample, known: dict[str, Any], prompt_ids: list[int]) -> dict[str, Any]:
-    """Return one line of a samples file: prompt, response, score and details.
-
-    It contains everything needed to score the response with another function, and to compute its log-probs.
-    """
-    failure: Failure | None = known.pop("failure", None)
-    return {
-        "prompt": sample.prompt,
-        "response": sample.response,
-        "ground_truth": sample.ground_truth,
-        "score": known.pop("score", None),
-        "components": {name: _jsonable(value) for name, value in known.pop("details", {}).items()},
-        "seconds": known.pop("reward_seconds", None),
-        "failure": f"{failure.status}: {failure.message}" if failure is not None else None,
-        **known,
-        "data_source": sample.data_source,
-        "extra_info": sample.extra_info,
-        "messages": sample.messages,
-        **({} if sample.episode is None else {"episode": sample.episode}),
-        "columns": sample.columns,
-        "prompt_ids": prompt_ids,
-        "response_ids": sample.response_ids.tolist(),
-    }
-
-
-def _known(fact: Any) -> Any:
-    """Return a fact as a Python value; None for NaN, which JSON lacks: the score of a sample that failed."""
-    value = fact.item() if isinstance(fact, np.generic) else fact
-    return None if isinstance(value, float) and np.isnan(value) else value
-
-
-def _jsonable(value: float | str) -> float | str:
-    return str(value) if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _failure(sample: Sample, outcome: Outcome) -> Failure | None:

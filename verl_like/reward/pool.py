@@ -46,6 +46,8 @@ SAMPLE_FACTS = (
     "advantage_max",
     "finish_reason",
     "response_tokens",
+    "weight_version_min",
+    "weight_version_max",
     "environment_status",
     "environment_failure",
     "num_turns",

@@ -171,7 +171,8 @@ def add_advantages(parts: StepParts, state: StepState, scored: RemoteBatch) -> R
                 kl_coef=state.steering.kl_coef,
             )
         batch.add_facts(facts)
-        parts.samples.write(state.step, scored, usable, facts)
+        rows = batch if usable.all() else scored  # the same rows, where the batch has advantages of tokens too
+        parts.samples.write(state.step, rows, usable, facts)
         state.metrics.add({"reward/shaped_mean": float(earned.rewards[last_rows(batch.facts)].mean()), **found})
         if config.algorithm.kl_target > 0:
             state.metrics.add({"reward/kl_coef": state.steering.kl_coef})
