@@ -26,6 +26,11 @@ from verl_like.workers.groups import columns_of
 STEP_S, PROMPTS = 0.02, 8
 
 
+@pytest.fixture(autouse=True)
+def _blocks_wait_for_rows_however_slow_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_blocks, "MAX_WAIT_S", float("inf"))
+
+
 class OneAfterTheOther:
     """An engine that finishes a response with each step."""
 
