@@ -13,18 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from verl_like_graders.masking import MASK, is_secret_name, masked_text, may_hold_secret
+from verl_like_graders.masking import MASK, is_secret_name, masked_text, masking
 
-__all__ = [
-    "MASK",
-    "OWNER_ONLY",
-    "MaskingFormatter",
-    "is_secret_name",
-    "masked",
-    "masked_text",
-    "may_hold_secret",
-    "owners",
-]
+__all__ = ["MASK", "OWNER_ONLY", "MaskingFormatter", "is_secret_name", "masked", "masked_text", "masking", "owners"]
 
 OWNER_ONLY = 0o600
 _REFERENCE = re.compile(r"\$\{?[A-Za-z_][\w.:-]*\}?|(?:Bearer |Basic |token )\$\{?\w+\}?")

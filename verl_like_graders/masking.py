@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 MASK = "***"
@@ -106,19 +106,20 @@ def is_secret_name(name: str) -> bool:
 
 def masked_text(text: str) -> str:
     """Return the text with its secrets masked."""
-    for secret in _of_environment() if len(text) >= SHORTEST else ():
-        text = text.replace(secret, MASK)
-    return _FORMS.sub(_masked_form, text) if _has_mark(text) else text
+    return masking()(text)
 
 
-def may_hold_secret(text: str) -> bool:
-    """Return False if :func:`masked_text` would change nothing in the text, nor in any part of it; this is quick."""
-    return _has_mark(text) or any(secret in text for secret in _of_environment())
+def masking() -> Callable[[str], str]:
+    """Return :func:`masked_text` with the secrets of the environment as it is now: quicker for many texts."""
+    secrets = list(_of_environment())
 
+    def mask(text: str) -> str:
+        for secret in secrets if len(text) >= SHORTEST else ():
+            text = text.replace(secret, MASK)
+        lowered = text.lower()
+        return _FORMS.sub(_masked_form, text) if any(mark in lowered for mark in _MARKS) else text
 
-def _has_mark(text: str) -> bool:
-    lowered = text.lower()
-    return any(mark in lowered for mark in _MARKS)
+    return mask
 
 
 def _masked_form(found: re.Match[str]) -> str:
