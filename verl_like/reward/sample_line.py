@@ -17,17 +17,17 @@ DIGITS = 6  # significant ones of a token's value
 
 
 def sample_line(
-    sample: Sample, facts: Mapping[str, Any], *, prompt_ids: list[int], tokens: Mapping[str, Any] | None
+    sample: Sample, of_row: Mapping[str, Any], *, prompt_ids: list[int], tokens: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return one line of a samples file: prompt, response, score and details.
 
     It contains everything needed to score the response with another function, and to compute its log-probs.
 
     Args:
-        facts: of the response's row; "failure" is None or a Failure.
+        of_row: values of the response's row by name; "failure" is None or a Failure.
         tokens: texts and columns of the response's tokens; None leaves them out.
     """
-    known = {name: _known(fact) for name, fact in facts.items()}
+    known = {name: _known(value) for name, value in of_row.items()}
     failure: Failure | None = known.pop("failure", None)
     return {
         "prompt": sample.prompt,
@@ -57,9 +57,9 @@ def token_values(values: Array) -> list[float | None]:
     return [float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
-def _known(fact: Any) -> Any:
-    """Return a fact as a Python value; None for NaN, which JSON lacks: the score of a sample that failed."""
-    value = fact.item() if isinstance(fact, np.generic) else fact
+def _known(value: Any) -> Any:
+    """Return a Python value; None for NaN, which JSON lacks: the score of a sample that failed."""
+    value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
