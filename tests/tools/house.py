@@ -62,6 +62,7 @@ LAYERS = (
     "doctor",
     "play_command",
     "launched_job",
+    "commands",
     "cli",
     "__main__",
     "trainer",
