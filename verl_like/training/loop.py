@@ -17,10 +17,10 @@ from verl_like.disk import DiskRefused
 from verl_like.runs.checkpoint import Checkpoints, load_state
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.saving import Savable, Saves
+from verl_like.telemetry.collapse import CollapseWatch
 from verl_like.telemetry.ledger import Ledger, stage
 from verl_like.telemetry.startup import Startup
 from verl_like.telemetry.trackers import Trackers, read_metrics
-from verl_like.training.collapse import CollapseWatch
 from verl_like.training.process_metrics import ProcessMetrics
 from verl_like.training.profiling import Profiles
 from verl_like.training.progress import Progress

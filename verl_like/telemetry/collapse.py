@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ MIN_LOSS_OF_RANGE = 0.25  # of the way from the lowest to the highest score of a
 MIN_LOSS_STDS = 4.0  # of the score from step to step in its best window
 MAX_ENTROPY_FRAC = 0.1  # of the entropy of the first window
 LEARNT_FRAC = 0.9  # of the same way: little is left to learn
+
+SCORE, ENTROPY = "reward/score_mean", "rollout/entropy_mean"
+LOWEST, HIGHEST = "reward/score_min", "reward/score_max"
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +37,11 @@ class _Window:
 
 @dataclass
 class CollapseWatch:
-    """Compare the newest steps of a run with its first and its best ones; report each collapse once."""
+    """Compare the newest steps of a run with its first and its best ones; report each collapse once.
+
+    Attributes:
+        present: the collapses that the newest steps show, reported before or not: metric -> message.
+    """
 
     _newest: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))  # score, entropy
     _first: _Window | None = None
@@ -41,23 +49,28 @@ class CollapseWatch:
     _least: float = float("inf")
     _most: float = float("-inf")
     _reported: set[str] = field(default_factory=set)
+    present: dict[str, str] = field(default_factory=dict)
 
     def restore(self, series: Mapping[str, Mapping[int, float]]) -> None:
         """Take the steps of a run that continues, by metric and step; do not report their collapses again."""
-        for step in sorted(series.get("reward/score_mean", {})):
-            self._take(step, {name: values[step] for name, values in series.items() if step in values})
+        read = {name: series[name] for name in (SCORE, ENTROPY, LOWEST, HIGHEST) if name in series}
+        for step in sorted(series.get(SCORE, {})):
+            self._take(step, {name: values[step] for name, values in read.items() if step in values})
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a step's metrics, and warn if they show a collapse. Steps without scores are ignored."""
-        if "reward/score_mean" not in metrics:
-            return
+        """Add a step's metrics, and warn if they show a collapse.
+
+        Steps are ignored if their score or entropy is missing or not finite.
+        """
         for problem in self._take(step, metrics):
             log.warning("%s", problem)
 
     def _take(self, step: int, metrics: Mapping[str, float]) -> list[str]:
-        score, entropy = metrics["reward/score_mean"], metrics["rollout/entropy_mean"]
-        self._least = min(self._least, metrics.get("reward/score_min", score))
-        self._most = max(self._most, metrics.get("reward/score_max", score))
+        score, entropy = metrics.get(SCORE, math.nan), metrics.get(ENTROPY, math.nan)
+        if not math.isfinite(score) or not math.isfinite(entropy):
+            return []
+        self._least = min(self._least, metrics.get(LOWEST, score))
+        self._most = max(self._most, metrics.get(HIGHEST, score))
         self._newest.append((score, entropy))
         if len(self._newest) < WINDOW:
             return []
@@ -65,9 +78,10 @@ class CollapseWatch:
         now = _Window(step, fmean(scores), pstdev(scores), fmean(entropies))
         first = self._first = self._first or now
         best = self._best = now if self._best is None or now.score > self._best.score else self._best
-        found = {"score": self._score_problem(now, first, best), "entropy": self._entropy_problem(now, first, best)}
-        new = [problem for name, problem in found.items() if problem and name not in self._reported]
-        self._reported |= {name for name, problem in found.items() if problem}
+        found = {SCORE: self._score_problem(now, first, best), ENTROPY: self._entropy_problem(now, first, best)}
+        self.present = {metric: problem for metric, problem in found.items() if problem}
+        new = [problem for metric, problem in self.present.items() if metric not in self._reported]
+        self._reported |= self.present.keys()
         return new
 
     def _score_problem(self, now: _Window, first: _Window, best: _Window) -> str:

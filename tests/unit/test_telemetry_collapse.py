@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from verl_like.training.collapse import CollapseWatch
+from verl_like.telemetry.collapse import CollapseWatch
 
 Steps = list[tuple[float, float]]  # score and entropy
 
@@ -84,3 +84,24 @@ def test_a_continued_run_remembers_its_values_and_does_not_repeat_a_warning(capl
     watch = CollapseWatch()
     watch.restore({name: {step: value for step, value in of.items() if step <= 100} for name, of in series.items()})
     assert len(warnings_of([(0.1, 0.5)] * 20, caplog, watch)) == 1
+
+
+def test_steps_without_a_finite_score_or_entropy_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    watch = CollapseWatch()
+    scores = noisy([*RISING, *[0.1] * 50])
+    with caplog.at_level(logging.WARNING):
+        for step, score in enumerate(scores, 1):
+            watch.add(step, metrics(score, 0.5) if step % 3 else metrics(math.nan, 0.5))
+        watch.add(151, {"reward/score_mean": 0.1})
+    assert [record.getMessage()[:23] for record in caplog.records] == ["the score has collapsed"]
+
+
+def test_a_collapse_is_present_until_the_score_has_recovered() -> None:
+    watch = CollapseWatch()
+    fallen = [*RISING, *[0.1] * 50]
+    series = {name: {step: metrics(s, 0.5)[name] for step, s in enumerate(fallen, 1)} for name in metrics(0, 0)}
+    watch.restore(series)
+    assert list(watch.present) == ["reward/score_mean"]
+    for step in range(151, 171):
+        watch.add(step, metrics(0.8, 0.5))
+    assert watch.present == {}
