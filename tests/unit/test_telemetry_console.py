@@ -13,7 +13,8 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from verl_like.telemetry.console import ConsoleTracker, shares, sparkline, stage_seconds
+from verl_like.telemetry.console import ConsoleTracker
+from verl_like.telemetry.console_parts import shares, sparkline, stage_seconds
 
 METRICS = {
     "reward/score_mean": 0.41,

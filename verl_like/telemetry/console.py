@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import string
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, pairwise
 
-from rich.console import Console, Group, RenderableType
-from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console, RenderableType
 from rich.text import Text
 
+from verl_like.telemetry.console_parts import (
+    StageBar,
+    duration,
+    frame_width,
+    framed,
+    labelled,
+    progress_row,
+    short,
+    sparkline,
+    step_line,
+)
 from verl_like.telemetry.live import LiveDisplay, is_watched
-from verl_like.telemetry.metrics import stages
 
 # (label, metric): shown if the run reports them.
 HEADLINES = (("score", "reward/score_mean"), ("loss", "sft/loss"))
@@ -24,14 +29,6 @@ DETAILS = (
     ("log-prob diff", "rollout/log_prob_diff_mean"),
     ("grad norm", "actor/grad_norm"),
 )
-STAGE_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
-STAGE_MARKS = string.ascii_uppercase + string.ascii_lowercase  # colours repeat, and some terminals have none
-OTHER_MARK = "."
-BORDER = 4  # columns of the display's frame and its padding
-ECHO = 4  # columns left free: a terminal writes ^C there, twice at most, and a wrapped line would break the display
-SPARKS = "▁▂▃▄▅▆▇█"
-MIN_STAGE_FRAC = 0.03  # smaller stages are summed up under OTHER
-OTHER = "other"  # small stages, and time outside all stages
 
 
 class ConsoleTracker:
@@ -68,7 +65,7 @@ class ConsoleTracker:
         self._latest: dict[str, float] = {}  # metrics of the newest step
         self._headlines: list[float] = []  # values of every step, for the sparkline
         self._validations: dict[str, list[tuple[int, float]]] = {}  # metric -> steps and values
-        self._stages_seen: list[str] = []  # sorted by first appearance, which determines their colours
+        self._stages = StageBar()
         self._step = 0
         self._started = clock()
         self._anchor: tuple[int, float] | None = None  # step and time of the first report
@@ -85,7 +82,7 @@ class ConsoleTracker:
         # Drop the values of earlier steps: what this step did not do (a validation, a stage) must not be shown for it.
         self._latest = {**(self._latest if step == self._step else {}), **metrics}
         self._step = step
-        self._stages_seen += [name for name in stages(metrics).values() if name not in self._stages_seen]
+        self._stages.see(metrics)
         self._headlines += [metrics[name] for _, name in HEADLINES if name in metrics]
         for name in self._shown(metrics):
             self._validations.setdefault(name, []).append((step, metrics[name]))
@@ -130,144 +127,39 @@ class ConsoleTracker:
         ``step 20/240  score 0.410  1,234 tokens/s  step 0.42 s (rollout 0.20 update_actor 0.11 other 0.11)  1m32s
         left``.
         """
-        parts = [f"step {self._step}/{self._total_steps}"]
-        parts += [f"{label} {_short(metrics[name])}" for label, name in HEADLINES if name in metrics]
-        parts += [f"{name} {_short(metrics[name])}" for name in self._shown(metrics)]
-        if "perf/tokens_per_s" in metrics:
-            parts.append(f"{metrics['perf/tokens_per_s']:,.0f} tokens/s")
-        if "time/step_s" in metrics:
-            split = " ".join(f"{name} {seconds:.2f}" for name, seconds in stage_seconds(metrics))
-            parts.append(f"step {metrics['time/step_s']:.2f} s" + (f" ({split})" if split else ""))
-        if "time/validation_s" in metrics:
-            parts.append(f"validation {metrics['time/validation_s']:.2f} s")
+        headlines = [*HEADLINES, *((name, name) for name in self._val_metrics)]
         left = self._seconds_left()
-        if left:
-            parts.append(f"{_duration(left)} left")
-        return "  ".join(parts)
+        return step_line(metrics, headlines, step=self._step, total_steps=self._total_steps, left=left)
 
     def picture(self) -> RenderableType:
         """Return what a terminal shows until the next refresh."""
-        return Panel(
-            Group(self._progress(), Text(), self._numbers(), *self._stages()),
-            title=self._title,
-            title_align="left",
-            border_style="dim",
-            padding=(0, 1),
-            width=self._width() + BORDER,
-        )
-
-    def _width(self) -> int:
-        """Return the number of columns inside the frame."""
-        return max(self._console.width - BORDER - ECHO, 1)
+        width = frame_width(self._console)
+        stages = self._stages.rows(self._latest, width)
+        return framed(self._title, [self._progress(), Text(), self._numbers(width), *stages], width)
 
     def _progress(self) -> RenderableType:
         left = self._seconds_left()
-        text = f"{self._step}/{self._total_steps} steps   {_duration(self._clock() - self._started)} passed"
+        text = f"{self._step}/{self._total_steps} steps   {duration(self._clock() - self._started)} passed"
         if left:
-            text += f"   {_duration(left)} left"
-        row = Table.grid(padding=(0, 2), expand=True)
-        row.add_column(ratio=1)
-        row.add_column(justify="right", no_wrap=True)
-        row.add_row(ProgressBar(total=max(self._total_steps, 1), completed=self._step), Text(text))
-        return row
+            text += f"   {duration(left)} left"
+        return progress_row(self._step, self._total_steps, text)
 
-    def _numbers(self) -> RenderableType:
+    def _numbers(self, width: int) -> RenderableType:
         rows: list[tuple[str, Text]] = []
-        sparks = max(min(self._width() - 30, 40), 1)  # next to the longest label and a number
+        sparks = max(min(width - 30, 40), 1)  # next to the longest label and a number
         for label, name in HEADLINES:
             if name in self._latest:
-                text = Text(_short(self._latest[name]), style="bold")
+                text = Text(short(self._latest[name]), style="bold")
                 rows.append((label, text.append(f"  {sparkline(self._headlines, width=sparks)}", style="cyan")))
         for name, values in self._validations.items():
             (first_step, first), (last_step, last) = values[0], values[-1]
-            text = Text(_short(last), style="bold green")
+            text = Text(short(last), style="bold green")
             if last_step != first_step:
-                text.append(f"  at step {last_step}, from {_short(first)} at step {first_step}", style="dim")
+                text.append(f"  at step {last_step}, from {short(first)} at step {first_step}", style="dim")
             rows.append((name, text))
         if "perf/tokens_per_s" in self._latest:
             rows.append(("tokens/s", Text(f"{self._latest['perf/tokens_per_s']:,.0f}")))
-        rows += [(label, Text(_short(self._latest[name]))) for label, name in DETAILS if name in self._latest]
+        rows += [(label, Text(short(self._latest[name]))) for label, name in DETAILS if name in self._latest]
         if self._latest.get("reward/num_failed"):
             rows.append(("failed rewards", Text(f"{self._latest['reward/num_failed']:.0f}", style="bold red")))
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="dim", no_wrap=True)
-        table.add_column(no_wrap=True)
-        for label, value in rows:
-            table.add_row(label, value)
-        return table
-
-    def _stages(self) -> list[RenderableType]:
-        """Return a bar as wide as the step, and its legend: a letter and a colour for each stage."""
-        split = stage_seconds(self._latest)
-        if not split:
-            return []
-        widths = shares([seconds for _, seconds in split], min(self._width(), 80))
-        bar, items = Text(no_wrap=True), [Text(f"step {self._latest['time/step_s']:.2f} s")]
-        for (name, seconds), width in zip(split, widths, strict=True):
-            mark, colour = self._mark_and_colour(name)
-            bar.append(mark * width, style=f"{colour} reverse")
-            items.append(Text.assemble((f" {mark} ", f"{colour} reverse"), f" {name} {seconds:.2f}"))
-        return [Text(), bar, *_rows(items, self._width())]
-
-    def _mark_and_colour(self, stage: str) -> tuple[str, str]:
-        """Return mark and colour by position among all stages, so that they stay when another stage disappears."""
-        if stage == OTHER:
-            return OTHER_MARK, "bright_black"
-        position = self._stages_seen.index(stage)
-        return STAGE_MARKS[position % len(STAGE_MARKS)], STAGE_COLOURS[position % len(STAGE_COLOURS)]
-
-
-def shares(values: list[float], width: int) -> list[int]:
-    """Divide ``width`` columns in proportion to the values; the result sums to ``width``."""
-    total = sum(values)
-    ends = [0, *(round(width * reached / total) for reached in accumulate(values))]
-    return [end - start for start, end in pairwise(ends)]
-
-
-def _rows(items: list[Text], width: int) -> list[Text]:
-    """Place the items next to each other; lines break between two items."""
-    rows: list[Text] = []
-    for item in items:
-        if rows and rows[-1].cell_len + 3 + item.cell_len <= width:
-            rows[-1].append("   ").append_text(item)
-        else:
-            rows.append(item)
-    return rows
-
-
-def stage_seconds(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return (stage, seconds) sorted by the step's stages; small stages and unassigned time add up to ``other``."""
-    if "time/step_s" not in metrics:
-        return []
-    total = metrics["time/step_s"]
-    large = [(name, metrics[m]) for m, name in stages(metrics).items() if metrics[m] >= MIN_STAGE_FRAC * total]
-    other = total - sum(seconds for _, seconds in large)
-    return [*large, (OTHER, other)] if large and other >= 0.005 else large
-
-
-def sparkline(values: list[float], width: int) -> str:
-    """Return the values as ``width`` blocks of rising height, neighbours averaged; non-finite values are left out."""
-    finite = [v for v in values if abs(v) < float("inf")]
-    count = min(width, len(finite))
-    means = [
-        sum(piece) / len(piece)
-        for i in range(count)
-        for piece in [finite[i * len(finite) // count : (i + 1) * len(finite) // count]]
-    ]
-    if not means:
-        return ""
-    low, span = min(means), max(means) - min(means)
-    return "".join(SPARKS[round((v - low) / span * (len(SPARKS) - 1)) if span else 0] for v in means)
-
-
-def _short(value: float) -> str:
-    if value and not 0.001 <= abs(value) < 1e5:  # also NaN
-        return f"{value:.1e}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 1:
-        return f"{rest}s"
-    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+        return labelled(rows)
