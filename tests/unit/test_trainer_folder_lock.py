@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from verl_like.runs import lock as folder_lock
-from verl_like.runs.lock import STALE_S, FolderLock, refuse_held
+from verl_like.runs.lock import STALE_S, FolderLock, is_held, refuse_held
 
 HOLDER = """
 import sys, time
@@ -131,3 +131,36 @@ def test_a_file_that_says_nothing_holds_nothing(tmp_path: Path) -> None:
         (tmp_path / ".lock").write_text(text)
         refuse_held(tmp_path)
         take(tmp_path)
+
+
+def test_whether_a_run_holds_the_folder_is_known_without_locking_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not is_held(tmp_path)
+    with FolderLock(tmp_path):
+        monkeypatch.setattr(fcntl, "flock", lambda *_: pytest.fail("a run that starts now would be refused"))
+        assert is_held(tmp_path)
+    assert not is_held(tmp_path), "it ended"
+
+
+@pytest.mark.parametrize(
+    ("host", "pid", "silence_s", "expected"),
+    [
+        ("elsewhere", 1, 0.0, True),
+        ("elsewhere", 1, STALE_S + 5, False),
+        (socket.gethostname(), os.getpid(), 0.0, True),
+        (socket.gethostname(), 2**22 + 1, 0.0, False),  # above the largest number of a process
+        (socket.gethostname(), os.getpid(), 1e9, False),  # this process is younger than the heartbeat
+    ],
+)
+def test_a_folder_is_held_by_a_process_that_lives_or_whose_heart_beats(
+    host: str, pid: int, silence_s: float, expected: bool, tmp_path: Path
+) -> None:
+    held_by(tmp_path, host=host, pid=pid, silence_s=silence_s)
+    assert is_held(tmp_path) is expected
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"host": "%s"}', '{"host": "%s", "pid": "x"}'])
+def test_a_damaged_lock_file_holds_nothing(content: str, tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text(content.replace("%s", socket.gethostname()))
+    assert not is_held(tmp_path)

@@ -79,6 +79,22 @@ def refuse_held(folder: Path) -> None:
         _refuse_held(folder, file, fcntl.LOCK_SH)
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether a run holds the folder, by what the run writes into its lock file.
+
+    The file is not locked, so this can be asked again and again: a run that starts at that moment is not refused.
+    """
+    path = folder / ".lock"
+    try:
+        holder, beat = _holder(path), path.stat().st_mtime
+        if holder.get("host") == socket.gethostname():
+            # A process that is younger than the last heartbeat has the number of one that has ended.
+            return psutil.Process(int(holder["pid"])).create_time() <= beat + 1.0
+    except (OSError, psutil.Error, LookupError, TypeError, ValueError):
+        return False
+    return bool(holder) and time.time() - beat < STALE_S
+
+
 def _refuse_held(folder: Path, file: IO[str], lock: int) -> None:
     """Lock the file, or refuse the folder if a run holds it."""
     has_locks = True
