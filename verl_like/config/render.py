@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,20 @@ def differences(*names: str) -> str:
     first, second = (
         (compose_run(Path(name), []) if Path(name).is_dir() else compose(name, [])).config for name in names
     )
-    found = [(name, value_of(first, name), value_of(second, name)) for name in options()]
-    lines = [
-        f"{name}: {_flow(_shown(first, name))} | {_flow(_shown(second, name))}\n" for name, a, b in found if a != b
-    ]
+    lines = [f"{name}: {' | '.join(values)}\n" for name, values in differing([first, second]).items()]
     return "".join(lines) or "no option differs\n"
+
+
+def differing(configs: Sequence[Config]) -> dict[str, list[str]]:
+    """Return the options that are not equal in all configurations, with their values as YAML on one line.
+
+    Secrets are masked.
+    """
+    return {
+        name: [_flow(_shown(config, name)) for config in configs]
+        for name in options()
+        if any(value_of(config, name) != value_of(configs[0], name) for config in configs[1:])
+    }
 
 
 def _shown(config: Config, name: str) -> Any:
