@@ -13,7 +13,7 @@ import torch
 from tests.unit._savers import Saver, saves, state_of
 from verl_like.disk import DiskRefused, refuse_unwritable, unused, writing
 from verl_like.runs.checkpoint import Checkpoints
-from verl_like.telemetry.report import write_curves
+from verl_like.telemetry.results import write_curves
 from verl_like.telemetry.trackers import JsonlTracker, read_metrics, write_atomically
 
 MAX_FILE_BYTES = 8192

@@ -6,12 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from queue import Empty, Full, Queue
 
 from verl_like.call_threads import CallThreads
 from verl_like.context import current
 from verl_like.telemetry.sample_rows import SampleRow
-from verl_like.telemetry.trackers import ShowsSamples, Tracker
+from verl_like.telemetry.trackers import KeepsFiles, ShowsSamples, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,13 @@ class BackgroundTracker:
                 tracker.log_samples(step, of, rows)
 
         self._put(show)
+
+    def keep_file(self, path: Path) -> None:
+        def keep(tracker: Tracker) -> None:
+            if isinstance(tracker, KeepsFiles):
+                tracker.keep_file(path)
+
+        self._put(keep)
 
     def truncate_after(self, step: int) -> None:
         self._put(lambda tracker: tracker.truncate_after(step))

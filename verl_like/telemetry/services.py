@@ -70,6 +70,9 @@ class WandbTracker:
         table = self._table(columns=list(COLUMNS), data=[[row.get(name) for name in COLUMNS] for row in rows])
         self._run.log({"step": step, f"samples/{of}": table})
 
+    def keep_file(self, path: Path) -> None:
+        self._run.save(str(path), base_path=str(path.parent), policy="now")
+
     def truncate_after(self, step: int) -> None:
         """Do nothing: wandb cannot delete logged steps. Repeated steps appear twice."""
 
@@ -98,6 +101,9 @@ class MlflowTracker:
     def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
         columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
         self._mlflow.log_table(data=columns, artifact_file=f"samples/{of}_step_{step}.json")
+
+    def keep_file(self, path: Path) -> None:
+        self._mlflow.log_artifact(str(path))
 
     def truncate_after(self, step: int) -> None:
         """Do nothing: mlflow cannot delete logged steps. Repeated steps appear twice."""

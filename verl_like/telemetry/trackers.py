@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from verl_like.context import current
 from verl_like.disk import writing
+from verl_like.telemetry.metrics_file import MetricsFile, step_of
 from verl_like.telemetry.sample_rows import SampleRow, markdown
 from verl_like.telemetry.startup import Startup
 
@@ -44,6 +45,14 @@ class ShowsSamples(Protocol):
 
     def log_samples(self, step: int, of: str, rows: Sequence[SampleRow]) -> None:
         """Show some responses of a step; ``of`` is "train" or "validation"."""
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A tracker that keeps a copy of a file."""
+
+    def keep_file(self, path: Path) -> None:
+        """Store the file with the run, as it is now."""
 
 
 class JsonlTracker:
@@ -79,20 +88,11 @@ class JsonlTracker:
 def drop_rows_after(path: Path, step: int) -> None:
     """Keep the rows of a jsonl file up to ``step``; unreadable lines are dropped too."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    steps = [_step_of(line) for line in lines]
+    steps = [step_of(line) for line in lines]
     if steps.count(None):
         log.warning("%s had %d lines that cannot be read; they are dropped", path, steps.count(None))
     kept = [line for line, of in zip(lines, steps, strict=True) if of is not None and of <= step]
     write_atomically(path, "".join(kept))
-
-
-def _step_of(line: str) -> int | None:
-    """Return the step of a row; None for a damaged line."""
-    try:
-        step = json.loads(line)["step"]
-    except (ValueError, TypeError, LookupError):
-        return None
-    return step if isinstance(step, int) else None
 
 
 def _drop_torn_line(path: Path) -> None:
@@ -129,26 +129,11 @@ def read_metrics(path: Path) -> dict[str, dict[int, float]]:
     The later value of a repeated step counts, and null reads as NaN. An unfinished last line is skipped; other lines
     that cannot be read are skipped with a warning.
     """
-    series: dict[str, dict[int, float]] = {}
-    if not path.exists():
-        return series
-    content = path.read_text(encoding="utf-8", errors="replace")
-    rows = [_row(line) for line in content[: content.rfind("\n") + 1].splitlines()]
-    if rows.count(None):
-        log.warning("%s has %d lines that cannot be read; they are skipped", path, rows.count(None))
-    for row in filter(None, rows):
-        for name, value in row.items():
-            if name != "step":
-                series.setdefault(name, {})[int(row["step"])] = math.nan if value is None else float(value)
-    return {name: dict(sorted(points.items())) for name, points in series.items()}
-
-
-def _row(line: str) -> dict[str, Any] | None:
-    """Return the metrics of one line; None if it is not a row of numbers."""
-    if _step_of(line) is None:
-        return None
-    row: dict[str, Any] = json.loads(line)
-    return row if all(value is None or isinstance(value, int | float) for value in row.values()) else None
+    file = MetricsFile(path)
+    file.read()
+    if file.num_unreadable:
+        log.warning("%s has %d lines that cannot be read; they are skipped", path, file.num_unreadable)
+    return file.series
 
 
 def metrics_table(path: Path) -> pa.Table:
@@ -221,6 +206,11 @@ class Trackers:
         for tracker in self._members:
             if isinstance(tracker, ShowsSamples):
                 tracker.log_samples(step, of, rows)
+
+    def keep_file(self, path: Path) -> None:
+        for tracker in self._members:
+            if isinstance(tracker, KeepsFiles):
+                tracker.keep_file(path)
 
     def truncate_after(self, step: int) -> None:
         for tracker in self._members:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from verl_like.telemetry.report import Summary, _smooth, write_curves, write_summary
+from verl_like.telemetry.results import Summary, _smooth, write_curves, write_summary
 from verl_like.telemetry.trackers import JsonlTracker
 
 KEYS = [
