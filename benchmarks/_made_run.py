@@ -1,0 +1,144 @@
+"""Write the folder of a run that never ran, with the records of any number of steps, for tests and for ``report``."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from verl_like.config.compose import as_yaml
+from verl_like.config.run_file import recorded_text
+from verl_like.config.schema import Config
+
+BEGUN = 1_700_000_000.0  # Unix time
+STAGES = {"rollout": 1.0, "reward_wait": 0.1, "old_log_probs": 0.3, "update_actor": 1.4, "sync": 0.2}  # seconds
+PROCESSES = ("the driver", "worker rank 0", "worker rank 1", "scorer host 0")
+WORDS = [
+    "the",
+    "sum",
+    "of",
+    "two",
+    "numbers",
+    "is",
+    "found",
+    "by",
+    "adding",
+    "units",
+    "then",
+    "tens",
+    "and",
+    "carrying",
+    "one",
+    "where",
+    "needed",
+]
+
+
+def write_run(folder: Path, *, steps: int, samples: int, tokens: int = 24, samples_every: int = 1) -> None:
+    """Write config.yaml, metrics.jsonl, ledger.jsonl, trace.json and samples of ``steps`` steps.
+
+    Args:
+        samples: responses of each samples file, in groups of eight.
+        tokens: of each response, with columns.
+        samples_every: steps between samples files.
+    """
+    draws = random.Random(steps)
+    folder.mkdir(parents=True)
+    config = Config()
+    config.trainer.experiment_name, config.trainer.total_training_steps = folder.name, steps
+    (folder / "config.yaml").write_text(recorded_text("train", as_yaml(config)))
+    end = BEGUN
+    with (folder / "metrics.jsonl").open("w") as metrics, (folder / "ledger.jsonl").open("w") as ledger:
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": who}} for pid, who in enumerate(PROCESSES)
+        ]
+        for step in range(1, steps + 1):
+            seconds = {stage: typical * draws.uniform(0.8, 1.2) for stage, typical in STAGES.items()}
+            begin, end = end, end + sum(seconds.values()) + 0.05
+            metrics.write(json.dumps(_metrics(step, steps, seconds, end, draws)) + "\n")
+            for pid, who in enumerate(PROCESSES):
+                row = {"step": step, "process": who, "pid": pid, "wall_s": end - begin, "seconds": seconds}
+                ledger.write(json.dumps(row) + "\n")
+                events += _visits(pid, begin, seconds)
+    (folder / "trace.json").write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n")
+    (folder / "samples").mkdir()
+    for step in range(1, steps + 1, samples_every):
+        lines = (json.dumps(sample(step, i, tokens, draws)) + "\n" for i in range(samples))
+        (folder / "samples" / f"step_{step}.jsonl").write_text("".join(lines))
+
+
+def _metrics(step: int, steps: int, seconds: dict[str, float], end: float, draws: random.Random) -> dict[str, Any]:
+    learnt = 1 - math.exp(-3 * step / steps)
+    found = {
+        "step": step,
+        "reward/score_mean": 0.2 + 0.7 * learnt + draws.gauss(0, 0.02),
+        "reward/score_std": 0.4,
+        "reward/num_failed": 0.0,
+        "rollout/signal_frac": 0.9 - 0.4 * learnt,
+        "rollout/entropy_mean": 1.2 - 0.8 * learnt,
+        "rollout/response_tokens_mean": 40 + 10 * learnt,
+        "rollout/response_tokens_max": 90.0,
+        "rollout/length_finish_frac": 0.01,
+        "rollout/log_prob_diff_mean": 1e-3,
+        "rollout/log_prob_diff_max": 2e-2,
+        "actor/grad_norm": abs(draws.gauss(0.5, 0.1)),
+        "actor/clip_frac": 0.01,
+        "actor/ppo_kl": 1e-3,
+        "actor/lr": 1e-6,
+        "memory/peak_gib": 1.0,
+        "memory/planned_gib": 1.5,
+        "store/used_bytes": 1e6,
+        "time/step_s": sum(seconds.values()) + 0.05,
+        "progress/unix_s": end,
+        "perf/tokens_per_s": 900.0,
+        **{f"time/{stage}_s": value for stage, value in seconds.items()},
+        **{f"reward/part_{number}/mean": draws.random() for number in range(60)},  # a run logs about a hundred metrics
+    }
+    if step % 10 == 0:
+        found["val/mean@4"] = 0.2 + 0.65 * learnt
+    return found
+
+
+def _visits(pid: int, begin: float, seconds: dict[str, float]) -> Iterator[dict[str, Any]]:
+    for stage, value in seconds.items():
+        yield {"ph": "X", "name": stage, "pid": pid, "tid": 0, "ts": round(begin * 1e6), "dur": round(value * 1e6)}
+        begin += value
+
+
+def sample(step: int, number: int, tokens: int, draws: random.Random) -> dict[str, Any]:
+    """Return a line of a samples file, as a scorer host writes it."""
+    a, b = 10 + (step * 7 + number // 8) % 89, 11 + (step * 3 + number // 8) % 88
+    score = float(draws.random() < 0.6)
+    text = [f" {draws.choice(WORDS)}" for _ in range(tokens - 1)] + [f" {a + b if score else a - b}"]
+    log_probs = [-abs(draws.gauss(0.3, 0.3)) for _ in text]
+    return {
+        "prompt": f"What is {a} + {b}?",
+        "response": "".join(text),
+        "ground_truth": str(a + b),
+        "score": score,
+        "components": {"format": 1.0},
+        "seconds": 1e-4,
+        "failure": None,
+        "uid": f"train.parquet:{step * 100 + number // 8}",
+        "sample": number % 8,
+        "reward_status": "ok",
+        "advantage": score - 0.6,
+        "finish_reason": "stop",
+        "response_tokens": tokens,
+        "data_source": "sums",
+        "extra_info": {},
+        "messages": f"What is {a} + {b}?",
+        "columns": {},
+        "prompt_ids": [1, 2, 3],
+        "response_ids": list(range(tokens)),
+        "tokens": {
+            "text": text,
+            "response_mask": [1] * tokens,
+            "rollout_log_probs": [round(value, 5) for value in log_probs],
+            "old_log_probs": [round(value + draws.gauss(0, 1e-3), 5) for value in log_probs],
+            "entropy": [round(abs(draws.gauss(0.5, 0.3)), 5) for _ in text],
+        },
+    }

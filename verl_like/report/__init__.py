@@ -1,0 +1,1 @@
+"""The report of a run: its records as one page that needs no server."""
