@@ -20,6 +20,7 @@ setup(
     package_dir=conf_packages(),
     package_data={
         "verl_like": ["py.typed"],
+        "verl_like.report": ["assets/*", "assets/uplot/*"],
         "verl_like_graders": ["py.typed", "README.md"],
         "verl_like_environments": ["py.typed", "README.md"],
         "verl_like_migrate": ["py.typed", "README.md", "keys/*.yaml"],

@@ -101,8 +101,9 @@ def test_a_wheel_holds_the_package_its_configuration_and_its_types_and_nothing_e
     package = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
     package |= {Path(sibling) / name for sibling in PACKAGES[1:] for name in ("README.md", "py.typed")}
     keys = {path.relative_to(ROOT) for path in (ROOT / "verl_like_migrate/keys").glob("*.yaml")}
+    assets = {path.relative_to(ROOT) for path in (ROOT / "verl_like/report/assets").rglob("*") if path.is_file()}
     shipped = {Path("verl_like") / path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*.yaml")}
-    assert found == {path.as_posix() for path in {*package, *shipped, *keys, Path("verl_like/py.typed")}}
+    assert found == {path.as_posix() for path in {*package, *shipped, *keys, *assets, Path("verl_like/py.typed")}}
     assert {"verl_like/conf/config.yaml", "verl_like_migrate/keys/verl.yaml"} <= found
     assert len(licence) == 1
 

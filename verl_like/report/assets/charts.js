@@ -1,0 +1,261 @@
+"use strict";
+// Panels of curves, drawn by uPlot when they come into view. All share cursor, zoom and the chosen step.
+(function (page) {
+  const { el, announce, visible, swatch } = page.dom;
+  const { format, theme, series: lines } = page;
+  const HEIGHT = 172;
+  const CLICK_PX = 4; // a pointer that moves further drags
+  const MAX_LEGEND = 12;
+  const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+  const charts = new Set(); // drawn ones
+  let isPainted = false;
+  const state = { zoom: null, step: null, onZoom: () => {}, onStep: () => {} };
+
+  const watcher = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (!isIntersecting) continue;
+        watcher.unobserve(target);
+        target.drawWhenSeen();
+      }
+    },
+    { rootMargin: "300px 0px" },
+  );
+  const resizes = new ResizeObserver((entries) => {
+    for (const { target, contentRect } of entries) {
+      const width = Math.floor(contentRect.width);
+      if (target.chart && width > 0 && width !== target.chart.width)
+        target.chart.setSize({ width, height: target.chart.height });
+    }
+  });
+
+  /** Draw into a node once it is near the window: ``draw`` returns the chart. */
+  function whenSeen(node, draw) {
+    node.drawWhenSeen = () => {
+      const chart = draw(Math.max(120, Math.floor(node.clientWidth)));
+      node.chart = chart;
+      charts.add(chart);
+      followZoom(chart); // before its first drawing, which is a microtask
+      resizes.observe(node);
+      firstPaint();
+    };
+    watcher.observe(node);
+  }
+
+  /** Mark the time at which the first chart is on the screen, for those who measure it. */
+  function firstPaint() {
+    if (isPainted) return;
+    isPainted = true;
+    requestAnimationFrame(() => setTimeout(() => performance.mark("first-chart")));
+  }
+
+  function forget(node) {
+    watcher.unobserve(node);
+    resizes.unobserve(node);
+    if (node.chart) {
+      charts.delete(node.chart);
+      node.chart.destroy();
+      node.chart = null;
+    }
+  }
+
+  function axes(unit) {
+    const shared = {
+      stroke: () => theme.color("muted"),
+      font: FONT,
+      grid: { stroke: () => theme.color("line"), width: 1 },
+    };
+    const ticks = { stroke: () => theme.color("line"), width: 1, size: 4 };
+    return [
+      {
+        ...shared,
+        ticks,
+        size: 26,
+        gap: 3,
+        space: 60,
+        grid: { show: false },
+        values: (_, splits) => format.ticks(splits, "steps"),
+      },
+      {
+        ...shared,
+        ticks: { show: false },
+        size: 50,
+        gap: 6,
+        space: 30,
+        values: (_, splits) => format.ticks(splits, unit),
+      },
+    ];
+  }
+
+  /** Return uPlot's options that all panels share. */
+  function options(width, { unit, isLog, onCursor, range }) {
+    return {
+      width,
+      height: HEIGHT,
+      padding: [8, 14, 0, 0],
+      legend: { show: false },
+      axes: axes(unit),
+      scales: {
+        x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
+        y: isLog ? { distr: 3 } : range ? { range } : {},
+      },
+      cursor: {
+        y: false,
+        drag: { x: true, y: false, setScale: false },
+        sync: {
+          key: "step",
+          scales: ["x", null],
+          filters: { pub: (type) => type !== "mousedown" && type !== "mouseup" && type !== "dblclick" },
+        },
+        bind: { dblclick: () => () => state.onZoom(null) },
+        points: { size: 6, width: 1.5, fill: () => theme.color("paper") },
+      },
+      hooks: { setCursor: [onCursor], setSelect: [zoomIn], draw: [drawStep] },
+    };
+  }
+
+  function zoomIn(chart) {
+    const { left, width } = chart.select;
+    if (width < CLICK_PX) return;
+    const range = [chart.posToVal(left, "x"), chart.posToVal(left + width, "x")];
+    chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    state.onZoom(range);
+  }
+
+  function followZoom(chart) {
+    const xs = chart.data[0];
+    if (!xs.length) return;
+    const [min, max] = state.zoom ?? [xs[0], xs[xs.length - 1]];
+    chart.setScale("x", { min, max });
+  }
+
+  /** Draw a line at the chosen step. */
+  function drawStep(chart) {
+    if (state.step === null) return;
+    const x = Math.round(chart.valToPos(state.step, "x", true));
+    const { left, top, width, height } = chart.bbox;
+    if (x < left || x > left + width) return;
+    chart.ctx.save();
+    chart.ctx.fillStyle = theme.color("accent");
+    chart.ctx.fillRect(x, top, devicePixelRatio, height);
+    chart.ctx.restore();
+  }
+
+  /** Set the range of steps that all charts show, or null for all steps. */
+  function setZoom(range) {
+    state.zoom = range;
+    charts.forEach(followZoom);
+  }
+
+  /** Set the chosen step, or null. */
+  function setStep(step) {
+    state.step = step;
+    charts.forEach((chart) => chart.redraw(false));
+  }
+
+  /** Let a plot be used by keyboard: arrows move the cursor, Enter chooses the step, Escape shows all steps. */
+  function keys(node, say) {
+    node.addEventListener("keydown", (event) => {
+      const chart = node.chart;
+      if (!chart || event.ctrlKey || event.metaKey || event.altKey) return;
+      const xs = chart.data[0];
+      const last = xs.length - 1;
+      const at = chart.cursor.idx ?? last;
+      const reach = event.shiftKey ? 10 : 1;
+      const next = { ArrowLeft: at - reach, ArrowRight: at + reach, Home: 0, End: last }[event.key];
+      if (event.key === "Enter") state.onStep(xs[at]);
+      else if (event.key === "Escape") state.onZoom(null);
+      else if (next === undefined) return;
+      else {
+        const index = Math.min(last, Math.max(0, next));
+        chart.setCursor({ left: chart.valToPos(xs[index], "x"), top: chart.over.clientHeight / 2 }, true, true);
+        announce(`Step ${xs[index]}: ${say(index)}`);
+      }
+      event.preventDefault();
+    });
+  }
+
+  /** Choose the step under a click, as opposed to a drag. */
+  function clicks(chart) {
+    let start = 0;
+    chart.over.addEventListener("mousedown", (event) => {
+      start = event.clientX;
+    });
+    chart.over.addEventListener("click", (event) => {
+      if (event.detail === 1 && Math.abs(event.clientX - start) < CLICK_PX && chart.cursor.idx !== null) {
+        state.onStep(chart.data[0][chart.cursor.idx]);
+      }
+    });
+  }
+
+  /** Return a value of a series at or next to an index of the panel's steps. */
+  function valueAt(built, each, index) {
+    const row = built.rows[each.row - 1];
+    const at = lines.nearest(row, index);
+    return at === null ? null : row[at];
+  }
+
+  function uplotSeries(built) {
+    const found = [{}];
+    for (const each of built.series) {
+      const color = () => theme.color(each.hue);
+      const drawn = {
+        stroke: color,
+        width: 1.5,
+        dash: each.dash,
+        points: { show: each.isSparse, size: 4, width: 1, fill: color },
+      };
+      const hidden = { stroke: "transparent", width: 0, points: { show: false } };
+      found[each.row] = drawn;
+      for (const row of each.band ?? []) found[row] = hidden;
+      if (each.rawRow)
+        found[each.rawRow] = { stroke: () => theme.wash(each.hue, 0.3), width: 1, points: { show: false } };
+    }
+    return found;
+  }
+
+  function draw(node, built, unit, isLog, onCursor) {
+    const bands = built.series
+      .filter(({ band }) => band)
+      .map(({ band, hue }) => ({ series: band, fill: () => theme.wash(hue, 0.16) }));
+    return (width) => {
+      const chart = new uPlot(
+        { ...options(width, { unit, isLog, onCursor }), series: uplotSeries(built), bands },
+        [built.xs, ...built.rows],
+        node,
+      );
+      clicks(chart);
+      return chart;
+    };
+  }
+
+  /** Make the legend: a line for each series, with its value at the cursor or its last one. */
+  function legend(built, { head, unit }) {
+    const values = [];
+    const isOneMetric = new Set(built.series.map(({ metric }) => metric)).size === 1;
+    const items = built.series.slice(0, MAX_LEGEND).map(({ metric, line, hue, dash }) => {
+      const value = el("span", { class: "value" });
+      values.push(value);
+      const label = line.isOnly ? metric : isOneMetric ? line.label : `${line.label}: ${metric}`;
+      return el(
+        "li",
+        {},
+        swatch(hue, dash),
+        el("span", { class: "name", "data-tip": head.metrics[metric]?.sentence || null }, visible(label)),
+        value,
+      );
+    });
+    const rest = built.series.length - items.length;
+    const show = (index) => {
+      for (const [at, node] of values.entries())
+        node.textContent = format.quantity(valueAt(built, built.series[at], index), unit === "bytes" ? unit : "");
+    };
+    return {
+      root: el("ul", { class: "legend" }, items, rest > 0 && el("li", { class: "muted" }, `and ${rest} more`)),
+      show,
+    };
+  }
+
+  theme.onChange(() => charts.forEach((chart) => chart.redraw()));
+  page.charts = { state, setZoom, setStep, whenSeen, forget, options, keys, clicks, draw, legend, valueAt };
+})((globalThis.verlLikeReport ??= {}));

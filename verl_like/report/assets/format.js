@@ -1,0 +1,85 @@
+"use strict";
+// Numbers and times as text.
+(function (page) {
+  const MINUS = "\u2212";
+  const BINARY = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const SHORT_UNITS = {
+    __proto__: null,
+    seconds: "s",
+    milliseconds: "ms",
+    fraction: "",
+    score: "",
+    reward: "",
+    "-": "",
+    bytes: "B",
+  };
+
+  /** Return a number with about four significant digits, and separators of thousands. */
+  function number(value) {
+    if (value === null || value === undefined || Number.isNaN(value)) return "\u2013";
+    if (!Number.isFinite(value)) return value > 0 ? "\u221e" : `${MINUS}\u221e`;
+    const size = Math.abs(value);
+    let text;
+    if (size !== 0 && (size < 1e-3 || size >= 1e9)) text = value.toExponential(2).replace("e+", "e");
+    else if (Number.isInteger(value) || size >= 1000) text = Math.round(value).toLocaleString("en-US");
+    else text = value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : size >= 0.1 ? 3 : 4);
+    return text.replaceAll("-", MINUS);
+  }
+
+  /** Return a number without zeros at its end, for a number that stands alone. */
+  function short(value) {
+    const text = number(value);
+    return text.includes("e") ? text : text.replace(/(\.\d*?)0+$/u, "$1").replace(/\.$/u, "");
+  }
+
+  /** Return a number with its unit, bytes with a binary prefix. */
+  function quantity(value, unit) {
+    if (unit === "bytes" && value) {
+      const power = Math.min(BINARY.length - 1, Math.max(0, Math.floor(Math.log2(Math.abs(value)) / 10)));
+      return `${number(value / 1024 ** power)} ${BINARY[power]}`;
+    }
+    const short = SHORT_UNITS[unit] ?? unit;
+    return short ? `${number(value)} ${short}` : number(value);
+  }
+
+  /** Return ticks of an axis: the fewest decimals by which they differ. */
+  function ticks(values, unit) {
+    if (unit === "bytes") return values.map((value) => (value === null ? "" : quantity(value, unit)));
+    const known = values.filter((value) => value !== null);
+    const largest = Math.max(...known.map(Math.abs), 0);
+    if (largest >= 1e6 || (largest > 0 && largest < 1e-3)) {
+      return values.map((value) => (value === null ? "" : value === 0 ? "0" : shortest(value)));
+    }
+    const isExact = (decimals) =>
+      known.every((value) => Math.abs(value - Number(value.toFixed(decimals))) < 1e-6 * largest);
+    const decimals = [0, 1, 2, 3, 4, 5].find(isExact) ?? 6;
+    const options = { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+    return values.map((value) => (value === null ? "" : value.toLocaleString("en-US", options).replaceAll("-", MINUS)));
+  }
+
+  /** Return a power of ten, or another number of unusual size, in few characters. */
+  function shortest(value) {
+    const [digits, power] = value.toExponential(1).split("e");
+    return `${digits.replace(/\.0$/, "")}e${Number(power)}`.replaceAll("-", MINUS);
+  }
+
+  /** Return seconds as a duration with two units at most. */
+  function duration(seconds) {
+    if (seconds < 120) return `${number(seconds)} s`;
+    const minutes = Math.floor(seconds / 60);
+    if (minutes < 120) return `${minutes} min ${Math.round(seconds % 60)} s`;
+    return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  }
+
+  /** Return a time in the zone of the reader. */
+  function time(unixSeconds) {
+    return new Date(unixSeconds * 1000).toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" });
+  }
+
+  /** Return a count with its noun: "1 sample", "3 samples". */
+  function count(n, noun) {
+    return `${n.toLocaleString("en-US")} ${noun}${n === 1 ? "" : "s"}`;
+  }
+
+  page.format = { number, short, quantity, ticks, duration, time, count };
+})((globalThis.verlLikeReport ??= {}));

@@ -1,0 +1,250 @@
+"use strict";
+// The view of time: stages, a step of each process, seconds of the processes, memory, stalls.
+(function (page) {
+  const { el, visible, failure, swatch } = page.dom;
+  const { format, route } = page;
+
+  function section(title, note, ...children) {
+    return el("section", { class: "block" }, el("h2", {}, title), note && el("p", { class: "note" }, note), children);
+  }
+
+  /** Make a table of the mean seconds of each stage. */
+  function stageTable(found) {
+    const longest = Math.max(...found.stages.map(({ mean }) => mean));
+    return el(
+      "table",
+      { class: "numbers stages" },
+      el("caption", {}, `Mean of a step: ${format.quantity(found.mean, "seconds")}`),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          el("th", { scope: "col" }, "Stage"),
+          el("th", { scope: "col", class: "number" }, "Seconds"),
+          el("th", { scope: "col", class: "number" }, "Share"),
+          el("td", {}),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        found.stages.map(({ name, mean }) => {
+          const bar = el("span", { class: "bar" });
+          bar.style.width = `${(100 * mean) / longest}%`;
+          bar.style.background = `var(--${page.stages.hue(name)})`;
+          return el(
+            "tr",
+            {},
+            el("th", { scope: "row" }, swatch(page.stages.hue(name)), visible(name)),
+            el("td", { class: "number" }, format.number(mean)),
+            el("td", { class: "number" }, `${((100 * mean) / found.mean).toFixed(1)} %`),
+            el("td", { class: "bars" }, bar),
+          );
+        }),
+      ),
+    );
+  }
+
+  /** Make the part on stages: areas over the steps, and a table. */
+  async function stages(head, index) {
+    const panel = head.panels.find(({ kind }) => kind === "stack");
+    if (!panel) return null;
+    const line = { label: head.runs[index].name, runs: [index], isOnly: true };
+    const shards = new Map([[index, await page.data.shard(head.runs[index].curves)]]);
+    const found = page.stages.ledger(panel, line, shards);
+    if (!found) return null;
+    const [own] = page.stages.panels(panel, { shards, lines: [line], shown: () => [line] });
+    own.render();
+    return {
+      root: section(
+        "Stages",
+        "Each second of the driver belongs to one stage.",
+        el("div", { class: "split" }, own.root, stageTable(found)),
+      ),
+      destroy: own.destroy,
+    };
+  }
+
+  /** Make the part on a step: the choice among the steps that were kept, and the timeline. */
+  function lanes(run, params) {
+    const steps = run.lanes?.steps ?? [];
+    if (!steps.length) return null;
+    const first = steps[Math.floor(steps.length / 2)];
+    const asked = (from) => (from.get("step") ? page.step.nearestStep(steps, Number(from.get("step"))) : first);
+    const stepper = new page.Stepper({
+      id: "lane-step",
+      choose: (step) => route.update({ step }, true),
+      hasAll: false,
+    });
+    const holder = el("div", {});
+    let timeline = null;
+    async function render(step) {
+      stepper.set(steps, step);
+      const shard = await page.data.shard(run.lanes.shard.replace("{step}", step));
+      if (stepper.step !== step || !holder.isConnected) return;
+      timeline?.destroy();
+      timeline = new page.lanes.Timeline(step, shard);
+      holder.replaceChildren(page.lanes.legend(shard), timeline.root);
+      timeline.draw();
+    }
+    const note =
+      "A lane for each process, a bar for each visit to a stage. Drag to zoom, double-click for the whole step.";
+    return {
+      root: section("Processes in a step", note, stepper.root, holder),
+      start: () => render(asked(params)),
+      update: (next) => (asked(next) === stepper.step ? null : render(asked(next))),
+      draw: () => timeline?.draw(),
+      destroy: () => timeline?.destroy(),
+    };
+  }
+
+  /** Make a table of the seconds of each process, shaded by its share. */
+  function processTable({ stages: all, processes }) {
+    const used = all.filter((stage) => processes.some(({ seconds }) => seconds[stage]));
+    const rows = processes.map(({ process, seconds }) => {
+      const total = used.reduce((sum, stage) => sum + (seconds[stage] ?? 0), 0);
+      return el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, visible(process)),
+        used.map((stage) => {
+          const cell = el("td", { class: "number" }, seconds[stage] ? seconds[stage].toFixed(1) : "");
+          if (seconds[stage]) cell.style.setProperty("--share", `${((60 * seconds[stage]) / total).toFixed(1)}%`);
+          return cell;
+        }),
+        el("td", { class: "number total" }, total.toFixed(1)),
+      );
+    });
+    return el(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Seconds of each process in each stage" },
+      el(
+        "table",
+        { class: "numbers heat" },
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            el("th", { scope: "col" }, "Process"),
+            used.map((stage) => el("th", { scope: "col", class: "number" }, visible(stage))),
+            el("th", { scope: "col", class: "number" }, "all"),
+          ),
+        ),
+        el("tbody", {}, rows),
+      ),
+    );
+  }
+
+  function memory({ planned_gib: planned, largest_gib: largest }) {
+    if (!largest) return null;
+    const most = Math.max(planned ?? 0, largest);
+    const bar = (value, kind) => {
+      const node = el("span", { class: `bar ${kind}` });
+      node.style.width = `${(100 * value) / most}%`;
+      return node;
+    };
+    const row = (name, value, kind) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, name),
+        el("td", { class: "number" }, `${format.number(value)} GiB`),
+        el("td", { class: "bars" }, bar(value, kind)),
+      );
+    const verdict =
+      planned &&
+      (largest > planned
+        ? `${format.number((100 * (largest - planned)) / planned)} % above the plan.`
+        : `${format.number((100 * largest) / planned)} % of the plan.`);
+    return section(
+      "Memory",
+      verdict,
+      el(
+        "table",
+        { class: "numbers memory" },
+        el(
+          "tbody",
+          {},
+          planned && row("Planned", planned, "planned"),
+          row("Largest process", largest, largest > (planned ?? Infinity) ? "above" : "within"),
+        ),
+      ),
+    );
+  }
+
+  async function processes(run) {
+    if (!run.processes) return null;
+    const shard = await page.data.shard(run.processes);
+    return [
+      shard.processes?.length &&
+        section(
+          "Processes in the whole run",
+          "Seconds in each stage; a cell is shaded by its share of the process.",
+          processTable(shard),
+        ),
+      shard.memory && memory(shard.memory),
+    ];
+  }
+
+  async function stalls(run) {
+    if (!run.stalls) return null;
+    const found = await page.data.shard(run.stalls);
+    if (!found.length) return null;
+    return section(
+      "Stalls",
+      null,
+      found.map(({ at, verdict, stacks }) =>
+        el(
+          "details",
+          { class: "stall" },
+          el("summary", {}, el("span", { class: "number" }, visible(at)), " ", visible(verdict)),
+          el("pre", { tabindex: 0, dir: "auto" }, page.dom.inert(stacks)),
+        ),
+      ),
+    );
+  }
+
+  function hasTime(run, head) {
+    return Boolean(
+      run.lanes?.steps?.length || run.processes || run.stalls || head.panels.some(({ kind }) => kind === "stack"),
+    );
+  }
+
+  function show(root, params) {
+    const head = page.data.head();
+    const picked = page.runs.picked(head, params);
+    const run = head.runs[picked];
+    const parts = [];
+    const timeline = lanes(run, params);
+    const redraw = () => timeline?.draw();
+    root.append(page.runs.picker(head, picked));
+    const ready = (async () => {
+      const areas = await stages(head, picked);
+      if (areas) parts.push(areas);
+      root.append(...[areas?.root, timeline?.root].filter(Boolean));
+      await timeline?.start();
+      root.append(...[await processes(run), await stalls(run)].flat().filter(Boolean));
+    })().catch((error) => root.append(failure(error)));
+    page.theme.onChange(redraw);
+    return {
+      ready,
+      update: (next) => {
+        if (page.runs.picked(head, next) !== picked) return false;
+        timeline?.update(next);
+        return true;
+      },
+      destroy: () => {
+        page.theme.forget(redraw);
+        timeline?.destroy();
+        parts.forEach(({ destroy }) => destroy());
+      },
+    };
+  }
+
+  page.views ??= {};
+  page.views.time = { title: "Time", isAvailable: (head) => head.runs.some((run) => hasTime(run, head)), show };
+})((globalThis.verlLikeReport ??= {}));
