@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from tests.unit._validation_scores import assert_scores_give
 from verl_like.config.compose import compose
 from verl_like.ops.matmul_libraries import CLASSES, MatmulLibraries, has_onednn, kept
 from verl_like.protocol import DataProto, Ragged, read_rows, write_rows
+from verl_like.report.content import content_of
+from verl_like.report.page import MARK
+from verl_like.report.run_files import RunFiles
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.replay_plan import replay_plan
 from verl_like.telemetry.metrics import OF_THE_MACHINE
@@ -366,3 +370,19 @@ def test_validation_keeps_the_best_checkpoint_and_the_summary_has_both_ends(arit
     assert (run.folder / "checkpoints/best").resolve().name == f"step_{best}"
     assert load_file(run.folder / "model/model.safetensors")
     assert (run.folder / "curves.png").stat().st_size > 5000
+    assert_is_reported(run.folder, steps=2)
+
+
+def assert_is_reported(folder: Path, *, steps: int) -> None:
+    """Check that the run has left its report, with its status, curves, lanes and samples with tokens."""
+    written = (folder / "report.html").read_text()
+    assert MARK in written and '"status": "finished"' in written
+    content = content_of([RunFiles(folder, is_over=True)])
+    [entry] = content.head["runs"]
+    assert (entry["status"], entry["step"], entry["lanes"]["steps"]) == ("finished", steps, [*range(1, steps + 1)])
+    assert {file["kind"] for file in entry["samples"]["steps"]} == {"train", "val"}
+    [shard] = [file["shard"] for file in entry["samples"]["steps"] if (file["kind"], file["step"]) == ("train", steps)]
+    for sample in json.loads(gzip.decompress(content.shards[shard])):
+        text = "".join(sample["tokens"]["text"])
+        assert text.replace("<pad>", "").startswith(sample["response"]), "special tokens are shown"
+        assert len(sample["tokens"]["columns"]["log_prob"]) == sample["length"]

@@ -46,6 +46,7 @@ class RunFolder:
         self.profile = self.path / "profile"
         self.model = self.path / "model"
         self.curves = self.path / "curves.png"
+        self.report = self.path / "report.html"
         self.eval = self.path / "eval"
         self.from_python = self.path / FROM_PYTHON
 

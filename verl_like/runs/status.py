@@ -94,6 +94,7 @@ def outputs_of(folder: RunFolder) -> str:
     paths = {
         "model": folder.model,
         "checkpoints": folder.checkpoints,
+        "report": folder.report,
         "curves": folder.curves,
         "metrics": folder.metrics,
         "samples": folder.samples,

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from verl_like.algorithms.roles import needs
 from verl_like.config.schema import Config
 from verl_like.plan.check import check_memory
+from verl_like.report.command import report_at_end
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.lock import FolderLock
@@ -15,7 +16,7 @@ from verl_like.runs.restarts import with_restarts
 from verl_like.runs.status import finished_step, nothing_to_do, start_of
 from verl_like.runs.upload import uploaded
 from verl_like.telemetry.loggers import trackers
-from verl_like.telemetry.report import Summary, write_curves, write_summary
+from verl_like.telemetry.results import Summary, write_curves, write_summary
 from verl_like.telemetry.versions import git_commit, versions
 from verl_like.training.build import stack
 from verl_like.training.policy_jobs import write_model
@@ -75,11 +76,12 @@ def train(config: Config, config_yaml: str, *, trainer: type[RolloutTrainer] | N
                 return progress
 
             progress = with_restarts(config, start)
-        report(config, folder, progress, steps=steps)
+            write_results(config, folder, progress, steps=steps)
+            report_at_end(folder.path, tracker)
     return progress
 
 
-def report(config: Config, folder: RunFolder, progress: Progress, *, steps: int) -> None:
+def write_results(config: Config, folder: RunFolder, progress: Progress, *, steps: int) -> None:
     """Write summary.json and curves.png of a run of ``steps`` steps that has finished or was stopped."""
     write_summary(
         folder.path,

@@ -14,6 +14,7 @@ from verl_like.context import current
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.disk import writing
 from verl_like.plan.job_choices import for_given_rows
+from verl_like.report.command import report_at_end
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.launch import LaunchedRun, Launcher
@@ -23,7 +24,7 @@ from verl_like.runs.status import finished_step, nothing_to_do, shown, start_of
 from verl_like.runs.upload import uploaded
 from verl_like.telemetry.loggers import trackers
 from verl_like.telemetry.process_log import RunLogs
-from verl_like.telemetry.report import write_curves
+from verl_like.telemetry.results import write_curves
 from verl_like.telemetry.trackers import Trackers
 from verl_like.training.build import build_workers
 from verl_like.training.loop import TrainingLoop
@@ -179,5 +180,6 @@ def train_on_rows(config: Config, config_yaml: str, *, job: str) -> int:
                 return step
 
             step = with_restarts(config, start)
-        write_curves(folder.path)
+            write_curves(folder.path)
+            report_at_end(folder.path, tracker)
     return step
