@@ -22,6 +22,7 @@ REASONS = {
     "backends.fsdp.sharding:_mesh: init_device_mesh": OF_GROUP,
     "backends.fsdp.gathering:SharedGather._wait: dist.barrier": OF_GROUP,
     "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,
+    "dashboard.keys:TerminalKeys.pressed: os.read": "select has found a key",
     "environments.nursery_connection:NurseryConnection.close: self._nursery.wait": "has its timeouts within",
     "environments.process_calls:read_answers: process.connection.recv": "the socket does not block",
     "environments.nursery_connection:NurseryConnection.receive: self.socket.recv": "it does not block",
