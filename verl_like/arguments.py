@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -23,6 +24,9 @@ COMMANDS = {
     "play": "run one episode with the recipe's environment in the terminal, by the model or (--by-hand) by you",
     "rescore": "score a run's written responses with another reward function: rescore RUN reward.function=f.py:g",
     "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT], or RUN for its newest",
+    "report": "write a run, or several, as one page that opens without a server: report RUN [RUN ...]",
+    "watch": "show a run in the terminal while it trains, after it, or from its copy in a remote folder: watch RUN",
+    "compare": "print what differs between runs, and test the difference of their final scores: compare RUN RUN",
     "replay": "repeat a step of a run and name the first value that differs: replay RUN --step N",
     "scale": "give a run with separate engines another number of rollout workers: scale RUN rollout=N",
     "migrate": "translate a launch script or YAML file of verl, EasyR1 or OpenRLHF: migrate --from verl run.sh",
@@ -55,6 +59,19 @@ EXAMPLES = {
     ),
     "rescore": ("outputs/arithmetic/grpo-seed1 reward.function=mine.py:score",),
     "export": ("outputs/arithmetic/grpo-seed1 my_model",),
+    "report": (
+        "outputs/arithmetic/grpo-seed1",
+        "outputs/arithmetic/grpo-seed1 outputs/arithmetic/grpo-seed2 --out both.html",
+    ),
+    "watch": (
+        "outputs/arithmetic/grpo-seed1",
+        "outputs/arithmetic/grpo-seed1 --follow",
+        "s3://bucket/runs/grpo-seed1 --every 30",
+    ),
+    "compare": (
+        "outputs/arithmetic/grpo-seed1 outputs/arithmetic/ppo-seed1",
+        "outputs/arithmetic/grpo-seed1 outputs/arithmetic/grpo-seed2 outputs/arithmetic/ppo-seed1 --out all.html",
+    ),
     "replay": ("outputs/arithmetic/grpo-seed1 --step 160",),
     "scale": ("outputs/arithmetic/grpo-seed1 rollout=2",),
     "migrate": ("--from verl run.sh", "--from openrlhf --out mine.yaml run.sh 8 /data"),
@@ -261,6 +278,41 @@ def _export(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _report(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run folders; runs are drawn over each other"
+    )
+    which = "file of the page; default is RUN/report.html, and report.html for several runs"
+    command.add_argument("--out", type=Path, help=which)
+    command.add_argument("--json", action="store_true", help="print the page's content as JSON, for programs")
+
+
+def _watch(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run", metavar="RUN", help="a run folder, or the URL of its copy: trainer.remote_dir/NAME")
+    every = "seconds between two readings of the run's files; default %(default)s, and at least 5 for a remote folder"
+    command.add_argument("--every", type=_period, default=2.0, metavar="SECONDS", help=every)
+    follow = "print a line for each step, warning and stall as it comes, until the run ends, instead of a picture"
+    command.add_argument("--follow", action="store_true", help=follow)
+
+
+def _period(text: str) -> float:
+    """Read a number of seconds between two readings."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected 0.1 to 3600 seconds. Give e.g. --every 5.")
+    return seconds
+
+
+def _compare(command: argparse.ArgumentParser) -> None:
+    runs = "run folders, two or more; runs that differ only in seed and name are a group"
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
+    command.add_argument("--json", action="store_true", help="print the comparison as JSON, for programs")
+    command.add_argument("--out", type=Path, help="also write the report of all these runs into this file")
+
+
 def _replay(command: argparse.ArgumentParser) -> None:
     command.add_argument("run", type=Path, help="a run folder")
     command.add_argument("--step", type=int, required=True, help="the step to repeat")
@@ -311,6 +363,9 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "play": _play,
     "rescore": _rescore,
     "export": _export,
+    "report": _report,
+    "watch": _watch,
+    "compare": _compare,
     "replay": _replay,
     "scale": _scale,
     "migrate": _migrate,

@@ -53,6 +53,34 @@ def _migrate(arguments: argparse.Namespace) -> int:
     return status
 
 
+def _report(arguments: argparse.Namespace) -> int:
+    from verl_like.report.command import as_json, write_report
+
+    if arguments.json:
+        print(as_json(arguments.runs))
+    else:
+        print(write_report(arguments.runs, arguments.out))
+    return 0
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from verl_like.dashboard.command import watch
+
+    return watch(arguments.run, every_s=arguments.every, follows=arguments.follow)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from verl_like.compare.command import as_json, as_text, comparison
+    from verl_like.report.command import write_report
+
+    found = comparison(arguments.runs)
+    print(as_json(found) if arguments.json else as_text(found))
+    if arguments.out:
+        page = write_report(arguments.runs, arguments.out)
+        print("" if arguments.json else f"\n{page}", end="" if arguments.json else "\n")
+    return 0
+
+
 def _rescore(arguments: argparse.Namespace) -> int:
     from verl_like.checks.reward import reward_files_exist, reward_functions_are_known
     from verl_like.config.compose import compose_run
@@ -144,4 +172,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "replay": _replay,
     "scale": _scale,
     "migrate": _migrate,
+    "report": _report,
+    "watch": _watch,
+    "compare": _compare,
 }

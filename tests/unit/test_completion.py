@@ -21,7 +21,7 @@ WAIT_S = 60.0  # for a shell that says nothing
 
 def test_the_first_word_is_a_command() -> None:
     assert words_at("verl-like ") == sorted([*COMMANDS, "--help", "--version"])
-    assert words_at("verl-like re") == ["replay", "rescore"]
+    assert words_at("verl-like re") == ["replay", "report", "rescore"]
     assert words_at("verl-like nonsense ") == []
 
 
