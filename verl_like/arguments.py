@@ -280,7 +280,7 @@ def _export(command: argparse.ArgumentParser) -> None:
 
 def _report(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="run folders; runs are drawn over each other"
+        "runs", nargs="+", type=Path, metavar="RUN", help="run folders; several share the charts"
     )
     which = "file of the page; default is RUN/report.html, and report.html for several runs"
     command.add_argument("--out", type=Path, help=which)
