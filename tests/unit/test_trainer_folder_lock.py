@@ -152,6 +152,7 @@ def test_whether_a_run_holds_the_folder_is_known_without_locking_it(
         (socket.gethostname(), 2**22 + 1, 0.0, False),  # above the largest number of a process
         (socket.gethostname(), os.getpid(), 1e9, False),  # this process is younger than the heartbeat
     ],
+    ids=["elsewhere", "elsewhere-silent", "here", "here-gone", "here-younger"],  # xdist's processes have other numbers
 )
 def test_a_folder_is_held_by_a_process_that_lives_or_whose_heart_beats(
     host: str, pid: int, silence_s: float, expected: bool, tmp_path: Path
