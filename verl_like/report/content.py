@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
@@ -15,14 +15,17 @@ from verl_like.report.groups import groups_of
 from verl_like.report.lanes import first_event, lanes, steps_with_lanes
 from verl_like.report.options_shown import shown_options
 from verl_like.report.panels import described, panels
-from verl_like.report.run_files import RunFiles
-from verl_like.report.samples import compressed, shown_samples
+from verl_like.report.run_files import RunFiles, SamplesFile
+from verl_like.report.samples import Shown, compressed, shown_samples
 from verl_like.report.thinning import MAX_POINTS, thinned
 from verl_like.telemetry.run_ledger import GIB, PEAKS, PLANNED
 
 FORMAT = 1
 # Metrics whose last values stand at the top of the page.
 HEADLINES = ("val/mean@*", "val/accuracy", "val/loss", "reward/score_mean", "sft/loss", "dpo/loss", "rm/loss")
+
+
+ShowSamples = Callable[[Sequence[SamplesFile], str], Shown]
 
 
 @dataclass(slots=True)
@@ -38,14 +41,27 @@ class Content:
     shards: dict[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class RunContent:
+    """The part of one run in the content of a report.
+
+    Args:
+        entry: in the head.
+        notes: what was left out, a sentence each.
+    """
+
+    entry: dict[str, Any]
+    shards: dict[str, bytes]
+    notes: list[str]
+
+
 def content_of(runs: Sequence[RunFiles]) -> Content:
     """Return the content of a report on these runs."""
-    shards: dict[str, bytes] = {}
-    entries, notes = [], []
-    for number, run in enumerate(runs):
-        entry, own_notes = _run(run, f"r{number}", shards)
-        entries.append(entry)
-        notes += [note if len(runs) == 1 else f"{run.name}: {note}" for note in own_notes]
+    return composed(runs, [run_content(run, f"r{number}") for number, run in enumerate(runs)])
+
+
+def composed(runs: Sequence[RunFiles], parts: Sequence[RunContent]) -> Content:
+    """Return the content of a report, made of the parts of its runs."""
     names = list(dict.fromkeys(name for run in runs for name in run.series))
     head = {
         "format": FORMAT,
@@ -55,11 +71,15 @@ def content_of(runs: Sequence[RunFiles]) -> Content:
         "live": None,
         "metrics": described(names),
         "panels": panels(names),
-        "runs": entries,
+        "runs": [part.entry for part in parts],
         "groups": _groups(runs),
-        "notes": notes,
+        "notes": [
+            note if len(runs) == 1 else f"{run.name}: {note}"
+            for run, part in zip(runs, parts, strict=True)
+            for note in part.notes
+        ],
     }
-    return Content(head, shards)
+    return Content(head, {name: shard for part in parts for name, shard in part.shards.items()})
 
 
 def _program() -> str:
@@ -69,14 +89,20 @@ def _program() -> str:
         return "verl_like"
 
 
-def _run(run: RunFiles, prefix: str, shards: dict[str, bytes]) -> tuple[dict[str, Any], list[str]]:
-    """Add the shards of a run; return its entry and notes on what was left out."""
+def run_content(run: RunFiles, prefix: str, *, show_samples: ShowSamples = shown_samples) -> RunContent:
+    """Return the part of a run.
+
+    Args:
+        prefix: of the names of its shards.
+        show_samples: chooses and compresses its samples.
+    """
+    shards: dict[str, bytes] = {}
     notes = []
     if max(map(len, run.series.values()), default=0) > MAX_POINTS:
         notes.append(f"Curves of over {MAX_POINTS:,} steps show the lowest and highest values of neighbouring steps.")
     shards[f"{prefix}-curves"] = compressed({"series": {name: thinned(points) for name, points in run.series.items()}})
     shards[f"{prefix}-settings"] = compressed({"options": shown_options(run.settings, run.origins)})
-    samples = shown_samples(run.samples(), prefix)
+    samples = show_samples(run.samples(), prefix)
     shards |= samples.shards
     if samples.steps:
         shards[f"{prefix}-samples"] = compressed(samples.index)
@@ -85,7 +111,7 @@ def _run(run: RunFiles, prefix: str, shards: dict[str, bytes]) -> tuple[dict[str
         shards[f"{prefix}-stalls"] = compressed(stalls)
     if processes["processes"]:
         shards[f"{prefix}-processes"] = compressed(processes)
-    return {
+    entry = {
         "name": run.name,
         "folder": run.name,
         "job": run.job,
@@ -106,7 +132,8 @@ def _run(run: RunFiles, prefix: str, shards: dict[str, bytes]) -> tuple[dict[str
         "samples": {"index": f"{prefix}-samples", "steps": samples.steps, "columns": samples.token_columns}
         if samples.steps
         else None,
-    }, [*notes, *samples.notes]
+    }
+    return RunContent(entry, shards, [*notes, *samples.notes])
 
 
 def view_of(run: RunFiles, processes: Mapping[str, Any]) -> RunView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,36 +37,87 @@ class Shown:
     notes: list[str] = field(default_factory=list)
 
 
-def shown_samples(files: Sequence[SamplesFile], prefix: str) -> Shown:
+@dataclass(frozen=True, slots=True)
+class PackedFile:
+    """A samples file as a report has it.
+
+    Args:
+        rows: of the index, without the columns that name the file.
+        content: its texts, compressed.
+        token_columns: columns of tokens that some sample has.
+    """
+
+    file: SamplesFile
+    rows: list[dict[str, Any]]
+    content: bytes
+    token_columns: list[str]
+
+
+Pack = Callable[[SamplesFile], PackedFile]
+
+
+def shown_samples(
+    files: Sequence[SamplesFile], prefix: str, *, pack: Pack | None = None, max_shard_bytes: float | None = None
+) -> Shown:
     """Return the samples of these files, as far as they fit.
 
     Args:
         prefix: of the shards' names.
+        pack: reads and compresses a file; by default :func:`packed_file`.
+        max_shard_bytes: of all shards; by default ``MAX_SHARD_BYTES``.
     """
     shown = Shown()
     chosen = _readable(files)
     if len(chosen) < len(files):
-        shown.notes.append(
-            f"The samples of {len(files) - len(chosen)} of {len(files)} files are left out: together they are too "
-            "large for a page. The run's folder has all of them."
-        )
-    read = [(file, entries) for file in chosen if (entries := list(_entries(file)))]
-    packed = [compressed(entries) for _, entries in read]
-    share = MAX_SHARD_BYTES / max(sum(map(len, packed)), 1)
+        shown.notes.append(left_out(len(files) - len(chosen), len(files)))
+    packed = [found for file in chosen if (found := (pack or packed_file)(file)).rows]
+    share = (MAX_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes) / max(
+        sum(len(each.content) for each in packed), 1
+    )
     if share < 1.0:
-        num_before = sum(len(entries) for _, entries in read)
-        read = [(file, _some_groups(entries, share)) for file, entries in read]
-        packed = [compressed(entries) for _, entries in read]
-        num_kept = sum(len(entries) for _, entries in read)
+        num_before = sum(len(each.rows) for each in packed)
+        packed = [_packed(each.file, _some_groups(_unpacked(each), share)) for each in packed]
+        num_kept = sum(len(each.rows) for each in packed)
         shown.notes.append(f"{num_kept:,} of {num_before:,} samples are shown: whole groups, the first of each step.")
-    for (file, entries), content in zip(read, packed, strict=True):
-        name = f"{prefix}-{file.kind}-{file.step}"
-        shown.steps.append({"kind": file.kind, "step": file.step, "rows": len(entries), "shard": name})
-        shown.shards[name] = content
-    shown.index = _index(read)
-    columns = (name for _, entries in read for entry in entries for name in (entry["tokens"] or {}).get("columns", ()))
-    shown.token_columns = list(dict.fromkeys(columns))
+    for each in packed:
+        name = f"{prefix}-{each.file.kind}-{each.file.step}"
+        shown.steps.append({"kind": each.file.kind, "step": each.file.step, "rows": len(each.rows), "shard": name})
+        shown.shards[name] = each.content
+    shown.index = _index(packed)
+    shown.token_columns = list(dict.fromkeys(name for each in packed for name in each.token_columns))
     return shown
+
+
+def left_out(number: int, of: int) -> str:
+    """Return the note on files that are not read."""
+    return (
+        f"The samples of {number} of {of} files are left out: together they are too large for a page. The run's folder "
+        "has all of them."
+    )
+
+
+def packed_file(file: SamplesFile) -> PackedFile:
+    """Read a samples file and compress it."""
+    return _packed(file, list(_entries(file)))
+
+
+def _packed(file: SamplesFile, entries: Sequence[dict[str, Any]]) -> PackedFile:
+    columns = (name for entry in entries for name in (entry["tokens"] or {}).get("columns", ()))
+    return PackedFile(file, [_row(entry) for entry in entries], compressed(entries), list(dict.fromkeys(columns)))
+
+
+def _unpacked(packed: PackedFile) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = json.loads(gzip.decompress(packed.content))
+    return entries
+
+
+def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sample's values in the index."""
+    return {
+        **{name: entry[name] for name in ("score", "length", "advantage", "source", "finish", "uid")},
+        "failure": (entry["failure"] or "")[:MAX_EXCERPT],
+        "text": entry["prompt"][-MAX_EXCERPT:],
+    }
 
 
 def _entries(file: SamplesFile) -> Iterator[dict[str, Any]]:
@@ -99,21 +150,17 @@ def _some_groups(entries: Sequence[dict[str, Any]], share: float) -> list[dict[s
     return kept
 
 
-def _index(read: Iterable[tuple[SamplesFile, list[dict[str, Any]]]]) -> dict[str, list[Any]]:
-    rows = [(file, row, entry) for file, entries in read for row, entry in enumerate(entries)]
+def _index(packed: Iterable[PackedFile]) -> dict[str, list[Any]]:
+    rows = [(each.file, number, row) for each in packed for number, row in enumerate(each.rows)]
     sources, finishes, groups = _Names(), _Names(), _Names()
     return {
         "step": [file.step for file, _, _ in rows],
         "kind": [int(file.kind == VALIDATION) for file, _, _ in rows],
-        "row": [row for _, row, _ in rows],
-        "score": [entry["score"] for _, _, entry in rows],
-        "length": [entry["length"] for _, _, entry in rows],
-        "failure": [(entry["failure"] or "")[:MAX_EXCERPT] for _, _, entry in rows],
-        "advantage": [entry["advantage"] for _, _, entry in rows],
-        "source": [sources.number(entry["source"]) for _, _, entry in rows],
-        "finish": [finishes.number(entry["finish"]) for _, _, entry in rows],
-        "group": [groups.number(f"{file.kind} {file.step} {entry['uid']}") for file, _, entry in rows],
-        "text": [entry["prompt"][-MAX_EXCERPT:] for _, _, entry in rows],
+        "row": [number for _, number, _ in rows],
+        **{name: [row[name] for _, _, row in rows] for name in ("score", "length", "failure", "advantage", "text")},
+        "source": [sources.number(row["source"]) for _, _, row in rows],
+        "finish": [finishes.number(row["finish"]) for _, _, row in rows],
+        "group": [groups.number(f"{file.kind} {file.step} {row['uid']}") for file, _, row in rows],
         "sources": list(sources),
         "finishes": list(finishes),
     }
