@@ -26,6 +26,7 @@ COMMANDS = {
     "export": "write a checkpoint as a Hugging Face folder: export RUN/checkpoints/step_N [OUT], or RUN for its newest",
     "report": "write a run, or several, as one page that opens without a server: report RUN [RUN ...]",
     "watch": "show a run in the terminal while it trains, after it, or from its copy in a remote folder: watch RUN",
+    "serve": "show the report of a run, or of several, in a browser and follow them while they train: serve RUN",
     "compare": "print what differs between runs, and test the difference of their final scores: compare RUN RUN",
     "replay": "repeat a step of a run and name the first value that differs: replay RUN --step N",
     "scale": "give a run with separate engines another number of rollout workers: scale RUN rollout=N",
@@ -68,6 +69,7 @@ EXAMPLES = {
         "outputs/arithmetic/grpo-seed1 --follow",
         "s3://bucket/runs/grpo-seed1 --every 30",
     ),
+    "serve": ("outputs/arithmetic/grpo-seed1", "outputs/arithmetic/grpo-seed1 --port 8000"),
     "compare": (
         "outputs/arithmetic/grpo-seed1 outputs/arithmetic/ppo-seed1",
         "outputs/arithmetic/grpo-seed1 outputs/arithmetic/grpo-seed2 outputs/arithmetic/ppo-seed1 --out all.html",
@@ -306,6 +308,19 @@ def _period(text: str) -> float:
     return seconds
 
 
+def _serve(command: argparse.ArgumentParser) -> None:
+    runs = "run folders; only programs of this machine that know the printed address can read their report"
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
+    command.add_argument("--port", type=_port, default=0, help="port on 127.0.0.1; by default a free one")
+
+
+def _port(text: str) -> int:
+    """Read the number of a port."""
+    if not (text.isascii() and text.isdigit() and int(text) < 2**16):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected 0 to 65535. Give e.g. --port 8000.")
+    return int(text)
+
+
 def _compare(command: argparse.ArgumentParser) -> None:
     runs = "run folders, two or more; runs that differ only in seed and name are a group"
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=runs)
@@ -365,6 +380,7 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "export": _export,
     "report": _report,
     "watch": _watch,
+    "serve": _serve,
     "compare": _compare,
     "replay": _replay,
     "scale": _scale,

@@ -81,6 +81,12 @@ def _compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _serve(arguments: argparse.Namespace) -> int:
+    from verl_like.report.serve_command import serve
+
+    return serve(arguments.runs, port=arguments.port, show=print)
+
+
 def _rescore(arguments: argparse.Namespace) -> int:
     from verl_like.checks.reward import reward_files_exist, reward_functions_are_known
     from verl_like.config.compose import compose_run
@@ -174,5 +180,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "migrate": _migrate,
     "report": _report,
     "watch": _watch,
+    "serve": _serve,
     "compare": _compare,
 }
