@@ -281,9 +281,7 @@ def _export(command: argparse.ArgumentParser) -> None:
 
 
 def _report(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="run folders; several share the charts"
-    )
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders; several share the charts")
     which = "file of the page; default is RUN/report.html, and report.html for several runs"
     command.add_argument("--out", type=Path, help=which)
     command.add_argument("--json", action="store_true", help="print the page's content as JSON, for programs")
