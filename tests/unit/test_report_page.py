@@ -86,6 +86,7 @@ def test_the_policy_allows_the_scripts_and_the_style_of_the_page_alone() -> None
         "img-src": ["data:"],
         "base-uri": ["'none'"],
         "form-action": ["'none'"],
+        "require-trusted-types-for": ["'script'"],
     }
 
 

@@ -24,6 +24,7 @@ REASONS = {
     "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,
     "dashboard.keys:TerminalKeys.pressed: os.read": "select has found a key",
     "environments.nursery_connection:NurseryConnection.close: self._nursery.wait": "has its timeouts within",
+    "report.refreshed:RefreshedContent.current: self._building.acquire": "the first request builds it from files",
     "environments.process_calls:read_answers: process.connection.recv": "the socket does not block",
     "environments.nursery_connection:NurseryConnection.receive: self.socket.recv": "it does not block",
     "environments.nursery_start:loaded: nursery.connection.recv": "the socket has a timeout",

@@ -6,10 +6,12 @@
   const HEIGHT = 172;
   const CLICK_PX = 4; // a pointer that moves further drags
   const MAX_LEGEND = 12;
+  const DIGIT_PX = 6.8; // width of a digit of an axis
   const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
   const charts = new Set(); // drawn ones
   let isPainted = false;
-  const state = { zoom: null, step: null, onZoom: () => {}, onStep: () => {} };
+  // Shared by all charts: the zoomed range, the range of all steps, the chosen step, and what is called on a change.
+  const state = { zoom: null, all: null, step: null, onZoom: null, onStep: null };
 
   const watcher = new IntersectionObserver(
     (entries) => {
@@ -59,7 +61,7 @@
     }
   }
 
-  function axes(unit) {
+  function axes(unit, isLog) {
     const shared = {
       stroke: () => theme.color("muted"),
       font: FONT,
@@ -78,13 +80,31 @@
       },
       {
         ...shared,
+        grid: { ...shared.grid, filter: (_, splits) => (isLog ? splits.map(powerOfTen) : splits) },
         ticks: { show: false },
-        size: 50,
+        size: axisWidth,
         gap: 6,
         space: 30,
-        values: (_, splits) => format.ticks(splits, unit),
+        values: (_, splits) => (isLog ? format.powers(splits, unit) : format.ticks(splits, unit)),
       },
     ];
+  }
+
+  /** Return a power of ten, and null for other numbers: a logarithmic axis has lines at the powers alone. */
+  function powerOfTen(value) {
+    return value !== null && Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9 ? value : null;
+  }
+
+  /** Return the width of the axis of values in CSS pixels: that of its longest text, or of most panels. */
+  function axisWidth(_, texts) {
+    return Math.max(50, 14 + DIGIT_PX * Math.max(0, ...(texts ?? []).map((text) => text?.length ?? 0)));
+  }
+
+  /** Return the range of the axis of values; a curve that is constant is in its middle, one of zeros at the bottom. */
+  function spread(_, low, high) {
+    if (low === null || (low === 0 && high === 0)) return [0, 1];
+    if (low === high) return [low - Math.abs(low) / 2, high + Math.abs(high) / 2];
+    return uPlot.rangeNum(low, high, 0.1, true);
   }
 
   /** Return uPlot's options that all panels share. */
@@ -94,10 +114,10 @@
       height: HEIGHT,
       padding: [8, 14, 0, 0],
       legend: { show: false },
-      axes: axes(unit),
+      axes: axes(unit, isLog),
       scales: {
         x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
-        y: isLog ? { distr: 3 } : range ? { range } : {},
+        y: isLog ? { distr: 3 } : { range: range ?? spread },
       },
       cursor: {
         y: false,
@@ -125,7 +145,7 @@
   function followZoom(chart) {
     const xs = chart.data[0];
     if (!xs.length) return;
-    const [min, max] = state.zoom ?? [xs[0], xs[xs.length - 1]];
+    const [min, max] = state.zoom ?? state.all ?? [xs[0], xs[xs.length - 1]];
     chart.setScale("x", { min, max });
   }
 
@@ -139,6 +159,11 @@
     chart.ctx.fillStyle = theme.color("accent");
     chart.ctx.fillRect(x, top, devicePixelRatio, height);
     chart.ctx.restore();
+  }
+
+  /** Begin a view: its charts share neither zoom nor step with those of the last one. */
+  function begin({ onZoom = setZoom, onStep }) {
+    Object.assign(state, { zoom: null, all: null, step: null, onZoom, onStep });
   }
 
   /** Set the range of steps that all charts show, or null for all steps. */
@@ -257,5 +282,5 @@
   }
 
   theme.onChange(() => charts.forEach((chart) => chart.redraw()));
-  page.charts = { state, setZoom, setStep, whenSeen, forget, options, keys, clicks, draw, legend, valueAt };
+  page.charts = { state, begin, setZoom, setStep, whenSeen, forget, options, keys, clicks, draw, legend, valueAt };
 })((globalThis.verlLikeReport ??= {}));

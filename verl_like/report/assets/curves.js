@@ -82,10 +82,10 @@
     );
     const root = el(
       "section",
-      { class: "panel", "data-panel": panel.id, "data-metrics": panel.metrics.join(" ") },
+      { class: "panel", "data-panel": panel.id, "data-metrics": panel.metrics.join("\n") },
       el("div", { class: "panel-head" }, title, log, about),
-      holder,
       plot,
+      holder,
     );
     return { root, render, destroy: () => charts.forget(plot) };
   }
@@ -127,8 +127,8 @@
             class: "chip",
             "aria-pressed": "true",
             onclick: () => {
-              const isShown = !view.hidden.delete(line.label);
-              if (isShown) view.hidden.add(line.label);
+              const isShown = !view.hidden.delete(line);
+              if (isShown) view.hidden.add(line);
               chip.setAttribute("aria-pressed", String(!isShown));
               view.render();
             },
@@ -195,9 +195,19 @@
     return range.every(Number.isFinite) && range[0] < range[1] ? range : null;
   }
 
+  /** Return the first and the last step of any curve, so that panels below each other have one scale. */
+  function range(shards) {
+    const curves = [...shards].flatMap(({ r }) => Object.values(r)).filter(([steps]) => steps.length);
+    if (!curves.length) return null;
+    const ends = (pick) => curves.map(([steps]) => steps.at(pick));
+    return [ends(0).reduce((low, step) => Math.min(low, step)), ends(-1).reduce((high, step) => Math.max(high, step))];
+  }
+
   /** Bring the panel of a metric into view, once. */
   function showMetric(root, metric) {
-    const panel = [...root.querySelectorAll(".panel")].find((node) => node.dataset.metrics.split(" ").includes(metric));
+    const panel = [...root.querySelectorAll(".panel")].find((node) =>
+      node.dataset.metrics.split("\n").includes(metric),
+    );
     if (!panel) return;
     panel.closest("details").open = true;
     panel.classList.add("target");
@@ -208,6 +218,7 @@
     const runs = view.head.runs.map((run, index) => [index, page.data.shard(run.curves)]);
     for (const [index, promise] of runs) view.shards.set(index, await promise);
     if (!root.isConnected) return;
+    charts.state.all = range(view.shards.values());
     const { nodes, panels } = sections(view);
     view.panels = panels;
     root.append(...nodes);
@@ -231,7 +242,7 @@
       isBand,
     };
     let smooth = params.get("smooth") ?? "";
-    view.shown = () => view.lines.filter(({ label }) => !view.hidden.has(label));
+    view.shown = () => view.lines.filter((line) => !view.hidden.has(line));
     view.smoothing = () => Number(smooth) || 0;
     view.render = () => view.panels.forEach((panel) => panel.render());
     const { node, reset } = tools(view, root, params);
@@ -242,12 +253,10 @@
       charts.setZoom(zoom);
       page.step.follow(next);
     };
-    charts.state.onZoom = (range) =>
-      route.update(
-        range ? { from: Number(range[0].toFixed(2)), to: Number(range[1].toFixed(2)) } : { from: "", to: "" },
-        true,
-      );
-    charts.state.onStep = (step) => route.update({ step }, true);
+    charts.begin({
+      onZoom: (range) => route.update({ from: range?.[0].toFixed(2), to: range?.[1].toFixed(2) }, true),
+      onStep: (step) => route.update({ step }, true),
+    });
     follow(params);
     const ready = fill(view, root, params).catch((error) => root.append(failure(error)));
     return {

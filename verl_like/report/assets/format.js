@@ -63,11 +63,22 @@
     return `${digits.replace(/\.0$/, "")}e${Number(power)}`.replaceAll("-", MINUS);
   }
 
+  /** Return ticks of a logarithmic axis, each in its shortest form. */
+  function powers(values, unit) {
+    const text = (value) => (value >= 1e-3 && value < 1e5 ? String(Number(value.toPrecision(2))) : shortest(value));
+    return values.map((value) => (value === null ? "" : unit === "bytes" ? quantity(value, unit) : text(value)));
+  }
+
+  /** Return seconds; short ones as milliseconds. */
+  function seconds(value) {
+    return value !== 0 && Math.abs(value) < 0.1 ? `${number(1000 * value)} ms` : `${number(value)} s`;
+  }
+
   /** Return seconds as a duration with two units at most. */
-  function duration(seconds) {
-    if (seconds < 120) return `${number(seconds)} s`;
-    const minutes = Math.floor(seconds / 60);
-    if (minutes < 120) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  function duration(value) {
+    if (value < 120) return seconds(value);
+    const minutes = Math.floor(value / 60);
+    if (minutes < 120) return `${minutes} min ${Math.round(value % 60)} s`;
     return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   }
 
@@ -81,5 +92,5 @@
     return `${n.toLocaleString("en-US")} ${noun}${n === 1 ? "" : "s"}`;
   }
 
-  page.format = { number, short, quantity, ticks, duration, time, count };
+  page.format = { number, short, quantity, ticks, powers, seconds, duration, time, count };
 })((globalThis.verlLikeReport ??= {}));

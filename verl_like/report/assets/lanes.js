@@ -134,7 +134,7 @@
 
     sentence({ lane, index }) {
       const [stage, start, end] = this.lanes[lane].spans[index];
-      const [length, from] = [end - start, start].map((ms) => format.quantity(ms / 1000, "seconds"));
+      const [length, from] = [end - start, start].map((ms) => format.seconds(ms / 1000));
       return `${visible(this.lanes[lane].process)}: ${visible(this.stages[stage])}, ${length} from ${from}`;
     }
 
@@ -228,7 +228,7 @@
           {},
           swatch(page.stages.hue(stages[stage])),
           el("span", { class: "name" }, visible(stages[stage])),
-          el("span", { class: "value" }, `${format.number(sum)} s`),
+          el("span", { class: "value" }, format.seconds(sum)),
         ),
       ),
     );

@@ -26,7 +26,7 @@
       Number.isFinite(length) && term("length", format.quantity(length, "tokens")),
       finish && term("finish", visible(finish)),
       source && term("data source", visible(source)),
-      Number.isFinite(seconds) && term("scored in", format.quantity(seconds, "seconds")),
+      Number.isFinite(seconds) && term("scored in", format.seconds(seconds)),
       failure && el("div", { class: "failed" }, el("dt", {}, "failure"), el("dd", {}, visible(failure))),
     );
   }
@@ -93,7 +93,7 @@
         { class: "buttons" },
         button("\u2190", "previous"),
         button("\u2192", "next"),
-        copyButton(new URL(address, location.href).href, "the link to this sample", "Copy link"),
+        copyButton(new URL(address, location.href).href, "link to this sample", "Copy link"),
       ),
     );
   }

@@ -23,9 +23,10 @@
       }
       this.index = new page.Index(await page.data.shard(this.run.samples.index), this.run.samples);
       const toStep = (step) => route.update({ step, ...NO_SAMPLE }, true);
+      page.charts.begin({ onStep: toStep });
       this.stepper = new page.Stepper({ id: "sample-step", choose: toStep, hasAll: true });
       this.search = new page.Search(() => this.showList());
-      this.trend = new page.Trend(toStep);
+      this.trend = new page.Trend();
       this.list = new page.List({
         label: "Samples",
         row: (entry) => this.row(entry),
@@ -217,7 +218,6 @@
       this.search?.clear();
       this.list?.destroy();
       this.trend?.clear();
-      page.charts.state.step = null;
     }
   }
 

@@ -67,19 +67,23 @@
     return { mean: [xs, mean], low: [xs, low], high: [xs, high] };
   }
 
-  /** Return a curve's exponential moving average over about ``width`` steps. */
+  /** Return a curve's means over ``width`` steps around each of its points; a mean from both sides does not lag. */
   function smoothed([steps, values], width) {
-    let mean = null;
-    let last = 0;
-    return [
-      steps,
-      values.map((value, index) => {
-        if (value === null) return null;
-        mean = mean === null ? value : mean + (value - mean) * (1 - Math.exp((last - steps[index]) / width));
-        last = steps[index];
-        return mean;
-      }),
-    ];
+    let [first, next, sum, num] = [0, 0, 0, 0];
+    const means = Array.from(values, (value, index) => {
+      for (; next < steps.length && steps[next] <= steps[index] + width / 2; next += 1) {
+        if (values[next] === null) continue;
+        sum += values[next];
+        num += 1;
+      }
+      for (; steps[first] < steps[index] - width / 2; first += 1) {
+        if (values[first] === null) continue;
+        sum -= values[first];
+        num -= 1;
+      }
+      return value === null ? null : sum / num;
+    });
+    return [steps, means];
   }
 
   /** Return the curves of a metric for the runs of a line that have it. */

@@ -109,7 +109,7 @@
     const show = (index) => {
       for (const { value, values } of items) {
         const share = found.totals[index] ? (100 * values[index]) / found.totals[index] : 0;
-        value.textContent = `${format.number(values[index])} s \u00b7 ${share.toFixed(0)} %`;
+        value.textContent = `${format.seconds(values[index])} \u00b7 ${share.toFixed(0)} %`;
       }
     };
     return {
@@ -150,10 +150,10 @@
     );
     const root = el(
       "section",
-      { class: "panel wide", "data-panel": panel.id, "data-metrics": panel.metrics.join(" ") },
+      { class: "panel wide", "data-panel": panel.id, "data-metrics": panel.metrics.join("\n") },
       el("div", { class: "panel-head" }, title, share),
-      holder,
       plot,
+      holder,
     );
     let say = () => "";
     charts.keys(plot, (index) => say(index));
@@ -168,7 +168,7 @@
       holder.replaceChildren(list);
       const last = found.xs.length - 1;
       show(last);
-      say = (index) => found.stages.map(({ name, values }) => `${name} ${format.number(values[index])} s`).join(", ");
+      say = (index) => found.stages.map(({ name, values }) => `${name} ${format.seconds(values[index])}`).join(", ");
       plot.setAttribute("aria-label", `${panel.title}. Last step: ${say(last)}. Arrow keys move through the steps.`);
       charts.whenSeen(
         plot,

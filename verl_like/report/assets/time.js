@@ -14,7 +14,7 @@
     return el(
       "table",
       { class: "numbers stages" },
-      el("caption", {}, `Mean of a step: ${format.quantity(found.mean, "seconds")}`),
+      el("caption", {}, `Mean of a step: ${format.seconds(found.mean)}`),
       el(
         "thead",
         {},
@@ -38,7 +38,7 @@
             "tr",
             {},
             el("th", { scope: "row" }, swatch(page.stages.hue(name)), visible(name)),
-            el("td", { class: "number" }, format.number(mean)),
+            el("td", { class: "number" }, mean.toFixed(3)),
             el("td", { class: "number" }, `${((100 * mean) / found.mean).toFixed(1)} %`),
             el("td", { class: "bars" }, bar),
           );
@@ -82,6 +82,7 @@
     let timeline = null;
     async function render(step) {
       stepper.set(steps, step);
+      page.charts.setStep(step);
       const shard = await page.data.shard(run.lanes.shard.replace("{step}", step));
       if (stepper.step !== step || !holder.isConnected) return;
       timeline?.destroy();
@@ -102,7 +103,8 @@
 
   /** Make a table of the seconds of each process, shaded by its share. */
   function processTable({ stages: all, processes }) {
-    const used = all.filter((stage) => processes.some(({ seconds }) => seconds[stage]));
+    const sum = (stage) => processes.reduce((total, { seconds }) => total + (seconds[stage] ?? 0), 0);
+    const used = all.filter(sum).sort((left, right) => sum(right) - sum(left));
     const rows = processes.map(({ process, seconds }) => {
       const total = used.reduce((sum, stage) => sum + (seconds[stage] ?? 0), 0);
       return el(
@@ -158,8 +160,8 @@
     const verdict =
       planned &&
       (largest > planned
-        ? `${format.number((100 * (largest - planned)) / planned)} % above the plan.`
-        : `${format.number((100 * largest) / planned)} % of the plan.`);
+        ? `${((100 * (largest - planned)) / planned).toFixed(1)} % above the plan.`
+        : `${((100 * largest) / planned).toFixed(1)} % of the plan.`);
     return section(
       "Memory",
       verdict,
@@ -222,6 +224,7 @@
     const timeline = lanes(run, params);
     const redraw = () => timeline?.draw();
     root.append(page.runs.picker(head, picked));
+    page.charts.begin({ onStep: (step) => route.update({ step }, true) });
     const ready = (async () => {
       const areas = await stages(head, picked);
       if (areas) parts.push(areas);

@@ -38,8 +38,7 @@
   }
 
   class Trend {
-    constructor(onStep) {
-      this.onStep = onStep;
+    constructor() {
       this.plot = el("div", { class: "plot trend-plot" });
       this.caption = el("p", { class: "trend-caption muted", "aria-hidden": "true" });
       this.root = el("div", { class: "trend", role: "img" }, this.caption, this.plot);
@@ -56,9 +55,6 @@
       const ends = [0, last].map((at) => `${format.short(found.mean[at])} at step ${found.xs[at]}`);
       this.root.setAttribute("aria-label", `Mean score of the filtered samples: ${ends.join(", ")}.`);
       charts.state.step = step;
-      charts.state.zoom = null;
-      charts.state.onStep = this.onStep;
-      charts.state.onZoom = () => {};
       this.say(found, Math.max(0, found.xs.indexOf(step ?? found.xs[last])));
       charts.whenSeen(this.plot, (width) => this.draw(width, found));
     }
