@@ -197,7 +197,7 @@
 
   /** Return the first and the last step of any curve, so that panels below each other have one scale. */
   function range(shards) {
-    const curves = [...shards].flatMap(({ r }) => Object.values(r)).filter(([steps]) => steps.length);
+    const curves = [...shards].flatMap(({ series }) => Object.values(series)).filter(([steps]) => steps.length);
     if (!curves.length) return null;
     const ends = (pick) => curves.map(([steps]) => steps.at(pick));
     return [ends(0).reduce((low, step) => Math.min(low, step)), ends(-1).reduce((high, step) => Math.max(high, step))];
