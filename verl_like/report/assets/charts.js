@@ -112,7 +112,7 @@
     return {
       width,
       height: HEIGHT,
-      padding: [8, 14, 0, 0],
+      padding: [8, 22, 0, 0],
       legend: { show: false },
       axes: axes(unit, isLog),
       scales: {
