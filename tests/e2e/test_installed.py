@@ -97,7 +97,7 @@ def run(words: list[str | Path], folder: Path) -> str:
 def test_a_wheel_holds_the_package_its_configuration_and_its_types_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
-        licence = [name for name in archive.namelist() if name.endswith("/LICENSE")]
+        licence = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
     package = {path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
     package |= {Path(sibling) / name for sibling in PACKAGES[1:] for name in ("README.md", "py.typed")}
     keys = {path.relative_to(ROOT) for path in (ROOT / "verl_like_migrate/keys").glob("*.yaml")}
