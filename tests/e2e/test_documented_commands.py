@@ -71,6 +71,9 @@ NOT_RUN = {
         "python3 -m venv data/verifiers/venv",
     ),
     "trains for minutes; tests/e2e/test_adding_a_trainer.py trains with it": ("python my_trainer.py",),
+    "runs until it is interrupted; tests/e2e/test_watch.py follows a run with it": (
+        "verl-like serve outputs/arithmetic/grpo-seed1",
+    ),
     "needs Docker": ("make docker",),
     "needs root, and builds an image": ("make container-check",),
     "makes the site that tests/unit/test_site.py makes": ("make docs",),

@@ -113,6 +113,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Site) -> None:
     assert [found for path in site.pages for found in fetched.findall(path.read_text())] == []
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 def test_the_search_works_where_the_site_is_opened_as_files_and_nothing_is_served(site: Site) -> None:
     """A browser starts no worker and reads no JSON there."""
