@@ -84,7 +84,7 @@ def test_a_finished_run_started_again_says_so_and_starts_nothing(
     message = capsys.readouterr()
     finished, *places = message.out.splitlines()
     assert "is finished: step 2 was the last. To continue it, set trainer.total_training_steps above 2" in finished
-    assert [line.split()[0] for line in places] == ["model", "checkpoints", "curves", "metrics", "samples"]
+    assert [line.split()[0] for line in places] == ["model", "checkpoints", "report", "curves", "metrics", "samples"]
     assert f"{run.folder}/model" in message.out
     assert "Ray" not in message.err, "it is said before anything is imported"
     assert contents(run.folder) == before
