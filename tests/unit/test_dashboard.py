@@ -1,4 +1,4 @@
-"""What ``verl-like watch`` shows of a run, when, and how it ends."""
+"""``verl-like watch`` shows the newest state of a run, and ends when its user wants."""
 
 from __future__ import annotations
 

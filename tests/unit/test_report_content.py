@@ -190,6 +190,7 @@ def test_thinning_keeps_peaks_and_gaps() -> None:
     steps, values = thinned(points, max_points=100)
     assert len(steps) <= 150 and steps == sorted(steps)
     assert dict(zip(steps, values, strict=True))[5_000] == 9.0 and None in values
+    assert (steps[0], steps[-1]) == (0, 9_999), "the last value is shown as a number"
 
 
 @pytest.mark.parametrize(
@@ -202,3 +203,37 @@ def test_the_last_step_is_planned_by_steps_or_by_epochs(
     (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     (run / "config.yaml").write_text(f"trainer:\n  total_training_steps: {total}\n  total_epochs: {epochs}\n")
     assert RunFiles(run).total_steps == expected
+
+
+@pytest.mark.parametrize(
+    ("job", "files", "last_step", "expected"),
+    [
+        ("train", {"summary.json": '{"steps": 20, "status": "interrupted"}'}, 20, "interrupted"),
+        ("train", {"summary.json": '{"steps": 10, "status": "finished"}', "model/config.json": "{}"}, 20, "stopped"),
+        ("train", {"checkpoints/step_20/trainer.json": "{}"}, 20, "stopped"),
+        ("sft", {"model/config.json": "{}"}, 20, "finished"),
+        ("sft", {"model/config.json": "{}"}, 19, "stopped"),
+        ("sft", {"checkpoints/step_19/trainer.json": "{}"}, 19, "interrupted"),
+        ("sft", {"checkpoints/step_10/trainer.json": "{}"}, 19, "stopped"),
+    ],
+    ids=[
+        "interrupted",
+        "killed after it was extended",
+        "killed",
+        "sft",
+        "sft-extended",
+        "sft-interrupted",
+        "sft-killed",
+    ],
+)
+def test_the_status_is_that_of_the_last_step(
+    run: Path, job: str, files: dict[str, str], last_step: int, expected: str
+) -> None:
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("# verl-like train", f"# verl-like {job}", 1))
+    rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(rows[:last_step]))
+    for name, content in files.items():
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text(content)
+    assert RunFiles(run).status == expected

@@ -51,7 +51,7 @@ class SeedGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinalDifference:
-    """What is known of the difference between two groups.
+    """The difference between two groups, and how sure it is.
 
     Args:
         kind: BY_SEEDS, BY_ROWS, or UNTESTED if there is no difference.

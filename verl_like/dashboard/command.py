@@ -58,7 +58,7 @@ class WatchedRun:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the files are those of a remote folder."""
+        """True if the files are copied from a remote folder."""
         return self._copy is not None
 
     def read(self, check: Check = lambda: None) -> RunFiles:

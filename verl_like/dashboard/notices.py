@@ -1,4 +1,4 @@
-"""What a person who watches a run must read: alarms, reports of the watchdog, warnings of the driver."""
+"""Collect what needs attention in a run: alarms, reports of the watchdog, warnings of the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal shows of a run at one moment: numbers, curves and texts that cannot control the terminal."""
+"""The view of a run at one moment, for a terminal: numbers, curves, and texts without control characters."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +11,9 @@ from verl_like.masking import OWNER_ONLY
 from verl_like.report.content import Content, content_of
 from verl_like.report.page import MARK, page
 from verl_like.report.run_files import RunFiles
-from verl_like.telemetry.trackers import Trackers, write_atomically
+from verl_like.telemetry.trackers import write_atomically
 
 NAME = "report.html"
-
-log = logging.getLogger(__name__)
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None, *, is_over: bool = False) -> Path:
@@ -57,13 +54,3 @@ def as_json(folders: Sequence[Path]) -> str:
 
 def _decoded(content: Content) -> dict[str, object]:
     return {name: json.loads(gzip.decompress(shard)) for name, shard in content.shards.items()}
-
-
-def report_at_end(folder: Path, trackers: Trackers) -> None:
-    """Write the report of a run that ends, and give it to the trackers; an error is only logged: the run is done."""
-    try:
-        trackers.keep_file(write_report([folder], is_over=True))
-    except Exception as error:  # noqa: BLE001 (the files may have been damaged, or the disk be full)
-        log.warning(
-            "no report was written (%s: %s); `verl-like report %s` tries again", type(error).__name__, error, folder
-        )

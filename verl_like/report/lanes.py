@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 MAX_STEPS = 24  # with lanes
 MAX_SPANS = 4000  # of a step; the shortest are left out
+MAX_FIRST = 20_000  # events, among which those of the first step are
 
 
 def steps_with_lanes(ends: Mapping[int, float], seconds: Mapping[int, float], first_event: float) -> list[int]:
@@ -32,8 +34,12 @@ def steps_with_lanes(ends: Mapping[int, float], seconds: Mapping[int, float], fi
 
 
 def first_event(events: Iterable[Mapping[str, Any]]) -> float:
-    """Return the begin of the earliest visit as Unix time; infinity without any."""
-    return min((event["ts"] / 1e6 for event in events if event.get("ph") == "X"), default=float("inf"))
+    """Return the begin of the earliest visit as Unix time; infinity without any.
+
+    Steps are written one after the other, so only the first events are read.
+    """
+    begins = (event["ts"] / 1e6 for event in islice(events, MAX_FIRST) if event.get("ph") == "X")
+    return min(begins, default=float("inf"))
 
 
 def lanes(events: Iterable[Mapping[str, Any]], windows: Mapping[int, tuple[float, float]]) -> dict[int, dict[str, Any]]:

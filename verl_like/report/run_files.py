@@ -132,15 +132,19 @@ class RunFiles:
 
     @property
     def status(self) -> str:
-        """``running``, ``finished``, ``interrupted``, or ``stopped`` for a run that ended without a summary of its
-        last step.
+        """``running``, ``finished``, ``interrupted`` by request, or ``stopped``: killed, or ended by an error.
+
+        A run on given rows writes no summary. If it is interrupted, its newest checkpoint is that of its last step.
         """
         if not self._is_over and is_held(self.folder):
             return "running"
-        steps = self.summary.get("steps", 0)
-        is_of_last_step = isinstance(steps, int) and steps >= self.last_step
-        status = str(self.summary.get("status", "")) if is_of_last_step else ""
-        return status or ("finished" if (self.folder / "model").exists() else "stopped")
+        steps, status = self.summary.get("steps"), self.summary.get("status")
+        if isinstance(steps, int) and isinstance(status, str):
+            return status if steps >= self.last_step else "stopped"
+        if (self.folder / "model").exists() and self.last_step >= (self.total_steps or 0):
+            return "finished"
+        has_saved = (self.folder / "checkpoints" / f"step_{self.last_step}").exists()
+        return "interrupted" if has_saved and self.job != "train" else "stopped"
 
     def ledger(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of ``ledger.jsonl``: one per step and process."""

@@ -16,7 +16,7 @@ MAX_TOKENS = 4096  # of a response whose tokens are shown
 _PLACED = {
     "prompt", "response", "ground_truth", "score", "failure", "seconds", "components", "data_source", "uid", "sample",
     "finish_reason", "response_tokens", "advantage", "advantage_mean", "advantage_min", "advantage_max", "episode",
-    "messages", "prompt_ids", "response_ids", "tokens", "episode_row", "num_episode_rows", "reward_status",
+    "messages", "prompt_ids", "response_ids", "tokens", "episode_row", "reward_status",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Thin long series for drawing: each bucket of steps keeps its smallest and its largest value."""
+"""Thin long series for drawing: the first and the last value stay, and the extremes of each bucket of steps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ DIGITS = 6  # significant
 
 
 def thinned(points: Mapping[int, float], max_points: int = MAX_POINTS) -> tuple[list[int], list[float | None]]:
-    """Return steps and values, at most ``max_points`` of them; a value that is not finite becomes None.
+    """Return steps and values, about ``max_points`` of many; a value that is not finite becomes None.
 
     Args:
         points: step -> value, sorted by step.
     """
     steps, values = list(points), list(points.values())
     if len(steps) > max_points:
-        kept = _extremes(values, num_buckets=max_points // 2)
+        ends = {0, len(steps) - 1}  # the page shows the last value as a number
+        kept = sorted(ends.union(_extremes(values, num_buckets=max_points // 2)))
         steps, values = [steps[i] for i in kept], [values[i] for i in kept]
     return steps, [rounded(value) for value in values]
 

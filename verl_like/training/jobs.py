@@ -8,7 +8,7 @@ from dataclasses import asdict
 from verl_like.algorithms.roles import needs
 from verl_like.config.schema import Config
 from verl_like.plan.check import check_memory
-from verl_like.report.command import report_at_end
+from verl_like.report.at_end import report_at_end
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.lock import FolderLock

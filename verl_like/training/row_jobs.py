@@ -14,7 +14,7 @@ from verl_like.context import current
 from verl_like.controller.worker_group import WorkerGroup
 from verl_like.disk import writing
 from verl_like.plan.job_choices import for_given_rows
-from verl_like.report.command import report_at_end
+from verl_like.report.at_end import report_at_end
 from verl_like.runs.checkpoint import Checkpoints
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.launch import LaunchedRun, Launcher

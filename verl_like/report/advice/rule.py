@@ -34,7 +34,7 @@ class Advisory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Symptom:
-    """What a rule has found in a run; the fields are those of :class:`Advisory`."""
+    """A finding of a rule in a run; the fields are those of :class:`Advisory`."""
 
     text: str
     metric: str | None = None

@@ -16,7 +16,7 @@ FINISHED, INTERRUPTED, RUNNING, STOPPED = "finished", "interrupted", "running", 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunView:
-    """What a run's folder shows, as plain data; whatever is unknown keeps its default.
+    """The records of a run as plain data; a field that is unknown keeps its default.
 
     Args:
         series: metric -> step -> value, as ``read_metrics`` returns it: NaN where a value was not finite.

@@ -1,4 +1,4 @@
-"""What the scores of a run show: their range, whether the task is learnt, and metrics that grow without a gain."""
+"""Judge the scores of a run: their range, whether the task is learnt, and metrics that grow without a gain."""
 
 from __future__ import annotations
 
