@@ -69,7 +69,7 @@ $(EDITABLE): $(STAMP) setup.py pyproject.toml
 train: setup  ## train a small model on arithmetic with GRPO; ARGS="trainer.seed=2 algorithm=ppo"
 	$(BIN)/python -m recipes.arithmetic.train $(ARGS)
 
-test: setup  ## run lint, types and the tests of all areas, in ten minutes on two cores; JOBS=1 if memory is short
+test: setup  ## run lint, types and the tests of all areas, in a quarter of an hour on two cores; JOBS=1 if memory is short
 	@failed=0; ran=0; \
 	$(AGAIN) lint || failed=1; \
 	$(AGAIN) types || failed=1; \
@@ -82,7 +82,7 @@ test-all: setup  ## run only the slow tests, which make test leaves out, in 30 m
 	$(call RUN_TESTS,$(LONG)); \
 	[ $$failed = 0 ] && [ $$ran = 1 ]
 
-unit: setup  ## run only the tests that start no process, in about two minutes (ARGS="-k aggregator" selects some)
+unit: setup  ## run only the tests that start no process, in under three minutes (ARGS="-k aggregator" selects some)
 	@# torch would start a thread on each core in each of the processes.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(UNIT) -m "not slow and not processes and not alone and not gpu" --no-processes -n $(JOBS) $(IN_PARALLEL) $(ARGS)
 

@@ -22,7 +22,7 @@ def load(text: str) -> Any:
     Raises:
         yaml.YAMLError: the text is no YAML, or too large.
     """
-    _refuse_large(text)
+    refuse_large(text)
     try:
         return yaml.safe_load(text)
     except RecursionError:
@@ -39,20 +39,25 @@ def load_again(text: str) -> Any:
     return yaml.load(text, Loader=yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader)
 
 
-def check_file(path: Path) -> None:
-    """Refuse an oversized file before another library loads it.
+def read_text(path: Path) -> str:
+    """Return the text of a file; check it with :func:`refuse_large` before another library loads it.
 
     Raises:
-        yaml.YAMLError: the file is no YAML, or too large.
+        TooLarge: the file is too large to be read.
     """
     if path.stat().st_size > 4 * MOST_CHARACTERS:
         raise TooLarge(
             f"it is {path.stat().st_size:,} bytes long, and no configuration has more than {MOST_CHARACTERS:,}"
         )
-    _refuse_large(path.read_text(encoding="utf-8"))
+    return path.read_text(encoding="utf-8")
 
 
-def _refuse_large(text: str) -> None:
+def refuse_large(text: str) -> None:
+    """Refuse text that is too large, or whose aliases expand to too much.
+
+    Raises:
+        yaml.YAMLError: the text is no YAML, or too large.
+    """
     if len(text) > MOST_CHARACTERS:
         raise TooLarge(f"it is {len(text):,} characters long, and no configuration has more than {MOST_CHARACTERS:,}")
     if "&" not in text:  # without anchors nothing expands
