@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,21 @@ class Talk:
         self.turns += 1
         return "+", float(text.count("7")), len(text) % 3 == 0
 """
+
+
+def assert_samples_have_all_contexts(run: Run) -> None:
+    """Check that a line of the samples file has the rows of its episode, and each turn once."""
+    lines = [json.loads(line) for line in (run.folder / "samples/step_1.jsonl").read_text().splitlines()]
+    for line in lines:
+        contexts = [*line.get("earlier_contexts", []), line]
+        turns = [turn["index"] for context in contexts for turn in context["turns"]]
+        assert turns == list(range(line["num_turns"]))
+        for context in contexts:
+            learnt = sum(context["tokens"]["response_mask"])
+            assert learnt == sum(turn["tokens"] for turn in context["turns"]) > 0
+            assert len(context["tokens"]["text"]) == len(context["response_ids"])
+            assert context["episode"]["completion"][-1]["role"] == "assistant"
+    assert max(len(line.get("earlier_contexts", [])) for line in lines) > 0
 
 
 def rows_of(run: Run, step: int) -> dict[str, list[Any]]:
@@ -99,6 +115,7 @@ def test_a_template_that_rewrites_history_trains_on_several_rows_that_count_as_o
     assert_counted_as_episodes(run)
     episode_rows = rows_of(run, 1)["episode_row"]
     assert len(episode_rows) > NUM_EPISODES == episode_rows.count(0)
+    assert_samples_have_all_contexts(run)
     if estimator == "grpo":
         # Ratios are 1, and an episode's tokens share its advantage, so that the loss is the negative mean of the
         # episodes' advantages, which add up to zero in each group. Rows that counted as samples would weigh by number.

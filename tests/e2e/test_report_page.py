@@ -325,6 +325,10 @@ def test_tokens_are_shaded_by_a_column_and_show_their_values(opened: Opened) -> 
 def test_an_episode_is_shown_turn_by_turn_with_calls_reasoning_and_forks(opened: Opened) -> None:
     tab = opened("small", "#/samples?step=2&row=0")
     tab.locator(".episode").wait_for()
+    assert tab.locator(".forks a").all_inner_texts() == ["Context 1", "Context 2", "Context 3"]
+    assert tab.locator(".forks a[aria-current]").inner_text() == "Context 3"
+    tab.get_by_role("link", name="Context 1").click()
+    wait(tab, "document.querySelector('.forks a[aria-current]').textContent === 'Context 1'")
     roles = tab.locator(".message .role").all_inner_texts()
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
     assert "turn 2 \u00b7 24 tokens \u00b7 reward 2" in tab.locator(".turns").inner_text()
@@ -332,9 +336,12 @@ def test_an_episode_is_shown_turn_by_turn_with_calls_reasoning_and_forks(opened:
     tab.locator(".reasoning summary").click()
     assert "The calculator is exact." in tab.locator(".reasoning").inner_text()
     tab.get_by_role("link", name="Context 2").click()
-    wait(tab, "document.getElementById('sample-title').textContent.startsWith('Sample 1 ')")
+    wait(tab, "document.querySelector('.forks a[aria-current]').textContent === 'Context 2'")
     assert tab.locator(".fork").inner_text() == "From here this context differs from context 1."
     assert tab.locator(".token.masked").count() > 0
+    tab.get_by_label("Next sample").click()
+    wait(tab, "document.getElementById('sample-title').textContent.startsWith('Sample 1 ')")
+    assert "context" not in tab.url and not tab.locator(".forks").count()
 
 
 def test_siblings_lead_to_each_other(opened: Opened) -> None:

@@ -122,9 +122,19 @@ def test_responses_are_at_most_as_old_as_allowed(schedule: str, on_sync: str, ar
     assert [metrics["rollout/staleness_max"] for metrics in found.metrics.values()] == [0, 1, 1, 1]
     if on_sync == "wait":  # slime issue 2092: responses of several versions, although the option forbade them
         assert not any(metrics["rollout/mixed_versions_frac"] for metrics in found.metrics.values())
+    for line in sample_lines(found, step=4):
+        versions = set(line["tokens"]["weight_version"])
+        assert (min(versions), max(versions)) == (line["weight_version_min"], line["weight_version_max"])
     assert "val/mean@1" in found.metrics[2] and "val/mean@1" in found.metrics[4]
     prompts = json.loads((found.folder / "summary.json").read_text())["prompts"]
     assert prompts == {"drawn": 32, "trained": 32, "filtered": 0, "failed": 0, "in_flight": 0}
+
+
+def sample_lines(found: Run, *, step: int) -> list[dict[str, Any]]:
+    """Return the lines of a step's samples file."""
+    lines = (found.folder / f"samples/step_{step}.jsonl").read_text().splitlines()
+    assert lines
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture

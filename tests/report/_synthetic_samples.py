@@ -45,7 +45,7 @@ def samples_of_step(step: int, num_rows: int, *, rise: float) -> list[dict[str, 
     if step == 1:
         found[: len(HOSTILE)] = [_hostile(sample, text) for sample, text in zip(found, HOSTILE, strict=False)]
     if step == 2:
-        found[:4] = _episodes(found[:4])
+        found[:2] = _episodes(found[:2])
     return found
 
 
@@ -78,9 +78,7 @@ def _sample(generator: random.Random, *, step: int, row: int, rise: float) -> di
         "cut": {},
         "messages": None,
         "num_prompt_messages": 0,
-        "rows": 1,
-        "row": 0,
-        "turns": None,
+        "earlier": [],
         "tokens": _tokens(generator, tokens, step) if row < ROWS_WITH_TOKENS else None,
     }
 
@@ -136,7 +134,7 @@ def _result(content: str) -> dict[str, Any]:
 
 
 def _episodes(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return three contexts of one episode and one episode with a single context."""
+    """Return an episode with three contexts, and one with a single context."""
     first = _turn(
         "", reasoning="I should not multiply this by hand. The calculator is exact.", expression="1234 * 5678"
     )
@@ -156,30 +154,23 @@ def _episodes(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
         [SYSTEM, QUESTION, summary, _turn("Shall I show the steps?"), {**QUESTION, "content": "No, thank you."}, last],
         [SYSTEM, QUESTION, first, _result("7006652"), last],
     ]
-    found = []
-    for at, (sample, messages) in enumerate(zip(samples, contexts, strict=True)):
-        turns = [
-            {"tokens": 20 + number, "reward": 0.5 * number}
-            for number, each in enumerate(messages)
-            if each["role"] == "assistant"
-        ]
-        texts = [
-            piece for each in messages[2:] for piece in (each["content"] or each["calls"][0]["arguments"]).split(" ")
-        ]
-        mask = [int(len(piece) % 4 != 0) for piece in texts]
-        found.append(
-            sample
-            | {
-                "messages": messages,
-                "num_prompt_messages": 2,
-                "rows": 3 if at < 3 else 1,
-                "row": at if at < 3 else 0,
-                "sample": 0 if at < 3 else 1,
-                "turns": turns,
-                "tokens": {
-                    "text": [f"{piece} " for piece in texts],
-                    "columns": {"advantage": [0.25 * (len(piece) % 7 - 3) for piece in texts], "mask": mask},
-                },
-            }
-        )
-    return found
+    *earlier, last_one, single = map(_context, contexts)
+    return [samples[0] | last_one | {"earlier": earlier}, samples[1] | single]
+
+
+def _context(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    texts = [piece for each in messages[2:] for piece in (each["content"] or each["calls"][0]["arguments"]).split(" ")]
+    of_policy = [number for number, each in enumerate(messages) if each["role"] == "assistant"]
+    turns = {
+        number: {"index": index, "tokens": 20 + number, "reward": 0.5 * number}
+        for index, number in enumerate(of_policy)
+    }
+    mask = [int(len(piece) % 4 != 0) for piece in texts]
+    return {
+        "messages": [each | ({"turn": turns[at]} if at in turns else {}) for at, each in enumerate(messages)],
+        "num_prompt_messages": 2,
+        "tokens": {
+            "text": [f"{piece} " for piece in texts],
+            "columns": {"advantage": [0.25 * (len(piece) % 7 - 3) for piece in texts], "mask": mask},
+        },
+    }

@@ -31,6 +31,7 @@ def test_a_chain_gives_one_row_whose_mask_marks_what_was_sampled() -> None:
     assert row.response_mask.tolist() == [True, True, False, True]
     assert row.log_probs.tolist() == [-0.5, -0.25, 0.0, -1.0]
     assert row.turn_index.tolist() == [0, 0, -1, 1]
+    assert row.versions.tolist() == [3, 3, -1, 4]
 
 
 def test_the_context_of_a_node_is_what_the_engine_has_seen() -> None:

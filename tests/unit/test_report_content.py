@@ -153,6 +153,11 @@ def test_a_text_that_is_too_long_is_cut_and_the_rest_is_counted() -> None:
         {"episode": {"completion": [{"role": "assistant", "tool_calls": [None, {"function": None}]}]}},
         {"tokens": {"text": ["a"], "old_log_probs": [None], "rollout_log_probs": [None]}},
         {"score": float("nan"), "advantage": float("inf")},
+        {"earlier_contexts": 3, "turns": "x", "episode": {"completion": [{"role": "assistant"}]}},
+        {
+            "earlier_contexts": [None, {"turns": [None, {"index": "first"}]}],
+            "tokens": {"text": [], "weight_version": 1},
+        },
     ],
     ids=repr,
 )
@@ -176,6 +181,26 @@ def test_the_messages_of_an_episode_come_in_sequence_with_their_calls() -> None:
     assert [message["role"] for message in entry["messages"]] == ["user", "assistant", "tool"]
     assert entry["messages"][1]["calls"] == [{"name": "add", "arguments": '{"a": 1}'}]
     assert entry["num_prompt_messages"] == 1
+
+
+def test_turns_are_those_of_the_last_messages_and_earlier_contexts_are_kept() -> None:
+    def context(*texts: str, **others: Any) -> dict[str, Any]:
+        return {
+            "episode": {"prompt": [], "completion": [{"role": "assistant", "content": each} for each in texts]}
+        } | others
+
+    first = context("a", "b", turns=[{"index": index, "tokens": 3, "reward": 0.5} for index in range(2)])
+    entry = entry_of(
+        context("a*", "c", turns=[{"index": 2, "tokens": 4, "reward": None}], earlier_contexts=[first])
+        | {"tokens": {"text": ["x", "y"], "weight_version": [-1, 7]}}
+    )
+    assert [message.get("turn") for message in entry["messages"]] == [
+        None,
+        {"index": 2.0, "tokens": 4.0, "reward": None},
+    ]
+    [earlier] = entry["earlier"]
+    assert [message["turn"]["index"] for message in earlier["messages"]] == [0, 1]
+    assert entry["tokens"]["columns"]["version"] == [None, 7]
 
 
 def test_a_secret_in_a_response_is_masked() -> None:

@@ -94,6 +94,19 @@ def test_one_turn_is_the_request_and_then_all_that_the_engine_sampled() -> None:
     assert found.is_sampled.dtype == bool and found.is_sampled.tolist() == [True, True]
 
 
+def test_the_weights_of_each_token_are_known_if_they_changed_meanwhile() -> None:
+    done = Finished(
+        request_id="0:0",
+        response_ids=[4, 5, 6],
+        log_probs=[-1.0] * 3,
+        finish_reason="stop",
+        versions=(VersionSpan(0, 1), VersionSpan(2, 4)),
+    )
+    found = SingleTurn(request("0:0", [1, 2])).advance(done)
+    assert isinstance(found, Response) and found.versions is not None
+    assert found.versions.tolist() == [1, 1, 4]
+
+
 def test_the_samples_of_a_prompt_are_submitted_at_once_and_found_by_any_name() -> None:
     engine = Echo()
     firsts = [request("x", [1]), request("not:a:number", [1, 2])]

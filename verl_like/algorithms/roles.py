@@ -99,6 +99,7 @@ def step_columns(config: Config) -> list[str]:
         "response_ids",
         "response_mask",
         "rollout_log_probs",
+        *["weight_version"] * ("rollout" in config.cluster.placement),
         *["num_candidates"] * config.rollout.keep_sampling_mask,
         *["advantages"] * wanted.advantages_of_tokens,
         *["old_log_probs"] * wanted.old_log_probs,

@@ -88,6 +88,13 @@ class Finished:
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache
     candidates: Sequence[NDArray[np.int32]] = ()
 
+    def token_versions(self) -> NDArray[np.int32]:
+        """Return the version of the weights that sampled each response token, [T]."""
+        num_tokens = len(self.response_ids)
+        ends = [*(span.start for span in self.versions[1:]), num_tokens]
+        lengths = [end - span.start for span, end in zip(self.versions, ends, strict=True)]
+        return np.repeat(np.array([span.version for span in self.versions], np.int32), lengths)
+
 
 @dataclass(kw_only=True, slots=True)
 class EngineUsage:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from verl_like.environments.answers import checked_reward
 from verl_like.environments.episode import Action, Ask, Budgets, Codec, EpisodeEnd, NextTurn, SampledTurn
 from verl_like.environments.history import Appended, History, LastRendering, continuation
@@ -241,7 +243,8 @@ class AgentEpisode:
         num_tokens, text, finish_reason = self._cut(found, asked.limits)
         message = self._message(text, asked, found.turn)
         ids, log_probs = found.token_ids[:num_tokens], found.log_probs[:num_tokens]
-        node = self._tree.add_turn(self._place(pending.context), message, ids, log_probs, version=found.version)
+        versions = np.full(len(found.token_ids), found.version, np.int32)[:num_tokens]
+        node = self._tree.add_turn(self._place(pending.context), message, ids, log_probs, version=versions)
         if isinstance(asked, ChatRequest):
             self._finder.add(node, _key(asked.tools))
         end.num_turns += 1

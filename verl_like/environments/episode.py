@@ -16,6 +16,7 @@ from verl_like.environments.answers import OF_JUNK, checked_finish, checked_obse
 from verl_like.environments.history import Appended, ChatTemplate, History, LastRendering, continuation, error_role
 from verl_like.environments.processes import CallFailure
 from verl_like.environments.tree import ROOT, EpisodeTree, Message
+from verl_like.protocol import Array
 
 CUT = "... [{} more tokens were left out]"
 
@@ -92,13 +93,14 @@ class SampledTurn:
 
     Args:
         finish_reason: "stop", "length" or "abort".
+        version: of the weights that sampled the tokens: one for all, or [T] int32.
         turn: number of the turn in the request, :attr:`NextTurn.turn`.
     """
 
     token_ids: list[int]
     log_probs: list[float]
     finish_reason: str
-    version: int
+    version: int | Array
     turn: int = 0
 
 

@@ -25,7 +25,7 @@ class TreeNode:
         token_ids: [T] int32; the template's separators belong to the node that follows them.
         is_sampled: [T] bool, the tokens that the policy sampled.
         log_probs: [T] float32 nats from the engine, 0 where not sampled.
-        version: version of the weights that sampled the tokens; -1 if none did.
+        versions: [T] int32, of the weights that sampled the tokens, -1 where not sampled.
         reward: reward of this turn, if the environment gives rewards per turn.
     """
 
@@ -34,7 +34,7 @@ class TreeNode:
     token_ids: Array
     is_sampled: Array
     log_probs: Array
-    version: int = -1
+    versions: Array
     reward: float = 0.0
 
 
@@ -48,6 +48,7 @@ class TreeRow:
         response_ids: [T] int32, the tokens of all other nodes on the path.
         response_mask: [T] bool, the sampled tokens of which no earlier row has a copy; each is learned from once.
         log_probs: [T] float32 nats, 0 where not sampled.
+        versions: [T] int32, of the weights that sampled a token, -1 where not sampled.
         turn_index: [T] int32, number of the policy's turn that sampled a token, -1 where not sampled.
     """
 
@@ -56,6 +57,7 @@ class TreeRow:
     response_ids: Array
     response_mask: Array
     log_probs: Array
+    versions: Array
     turn_index: Array
 
 
@@ -81,6 +83,7 @@ class EpisodeTree:
                 token_ids=ids,
                 is_sampled=np.zeros(len(ids), bool),
                 log_probs=np.zeros(len(ids), np.float32),
+                versions=np.full(len(ids), -1, np.int32),
             )
         )
 
@@ -91,10 +94,14 @@ class EpisodeTree:
         token_ids: Sequence[int],
         log_probs: Sequence[float],
         *,
-        version: int,
+        version: int | Array,
         reward: float = 0.0,
     ) -> int:
-        """Add a turn of the policy, and return its index."""
+        """Add a turn of the policy, and return its index.
+
+        Args:
+            version: of the weights that sampled the tokens: one for all, or [T] int32.
+        """
         assert len(token_ids) == len(log_probs), f"{len(token_ids)} sampled ids with {len(log_probs)} log-probs"
         return self._add(
             TreeNode(
@@ -103,7 +110,7 @@ class EpisodeTree:
                 token_ids=np.asarray(token_ids, np.int32),
                 is_sampled=np.ones(len(token_ids), bool),
                 log_probs=np.asarray(log_probs, np.float32),
-                version=version,
+                versions=np.full(len(token_ids), version, np.int32),
                 reward=reward,
             )
         )
@@ -216,6 +223,7 @@ class EpisodeTree:
                     [node.is_sampled & (each in new) for each, node in zip(path, nodes, strict=True)]
                 ),
                 log_probs=np.concatenate([node.log_probs for node in nodes]),
+                versions=np.concatenate([node.versions for node in nodes]),
                 turn_index=np.concatenate(
                     [
                         np.full(len(node.token_ids), turns.get(each, -1), np.int32)

@@ -25,6 +25,7 @@ from verl_like.protocol.episode_rows import (
     over_episode,
     sampled_tokens,
     samples_of,
+    whole_episodes,
 )
 from verl_like.protocol.folding import fold_batch_dim, unfold_batch_dim
 from verl_like.protocol.ragged import Ragged
@@ -63,5 +64,6 @@ __all__ = [
     "token_columns",
     "unfold_batch_dim",
     "unpad_dataproto",
+    "whole_episodes",
     "write_rows",
 ]

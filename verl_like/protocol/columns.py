@@ -43,6 +43,9 @@ COLUMNS: dict[str, ColumnSpec] = {
     "response_ids": ColumnSpec("token", "int32", "token ids", "rollout"),
     "response_mask": ColumnSpec("token", "bool", "true where the policy chose the token", "rollout"),
     "rollout_log_probs": ColumnSpec("token", "float32", "nats, per response token", "rollout"),
+    "weight_version": ColumnSpec(
+        "token", "int32", "version of the weights that sampled the token, -1 for none", "rollout"
+    ),
     # With rollout.keep_sampling_mask only: the tokens that top-k and top-p kept, of one response token after the other.
     "candidate_ids": ColumnSpec("candidate", "int32", "token ids", "rollout"),
     "num_candidates": ColumnSpec("token", "int32", "candidates of the token, 0 for the whole vocabulary", "rollout"),

@@ -40,6 +40,12 @@ def last_rows(columns: Mapping[str, Any]) -> Selection:
     return slice(None) if numbers is None else np.flatnonzero(np.diff(numbers, append=-1))
 
 
+def whole_episodes(columns: Mapping[str, Any], rows: Array) -> Array:
+    """Return the numbers of all rows of these rows' episodes; the rows themselves if every row is one sample."""
+    numbers = episode_numbers(columns)
+    return rows if numbers is None else np.flatnonzero(np.isin(numbers, numbers[rows]))
+
+
 def samples_of(table: DataProto) -> DataProto:
     """Return the last row of each episode; the table itself if every row is one sample."""
     return table.select_idxs(last_rows(table.columns)) if EPISODE_ROW in table.columns else table

@@ -16,7 +16,7 @@ MAX_TOKENS = 4096  # of a response whose tokens are shown
 _PLACED = {
     "prompt", "response", "ground_truth", "score", "failure", "seconds", "components", "data_source", "uid", "sample",
     "finish_reason", "response_tokens", "advantage", "advantage_mean", "advantage_min", "advantage_max", "episode",
-    "messages", "prompt_ids", "response_ids", "tokens", "episode_row", "reward_status",
+    "messages", "prompt_ids", "response_ids", "tokens", "turns", "earlier_contexts", "reward_status",
 }  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def entry_of(line: Mapping[str, Any], mask: Callable[[str], str] = masked_text) 
         mask: masks secrets in a text.
     """
     texts = _Texts(mask)
-    episode = line.get("episode") if isinstance(line.get("episode"), dict) else None
+    earlier = line.get("earlier_contexts")
     found: dict[str, Any] = {
         "prompt": texts.cut("prompt", line.get("prompt", "")),
         "response": texts.cut("response", line.get("response", "")),
@@ -42,10 +42,10 @@ def entry_of(line: Mapping[str, Any], mask: Callable[[str], str] = masked_text) 
         "finish": _as_text(line.get("finish_reason", "")),
         "length": line.get("response_tokens", len(line.get("response_ids") or ())),
         "advantage": _number(line.get("advantage", line.get("advantage_mean"))),
-        "row": line.get("episode_row", 0),
-        "messages": [_message(m, texts) for m in _chat(episode)] if episode else None,
-        "num_prompt_messages": len(episode.get("prompt") or ()) if episode else 0,
-        "tokens": _tokens(line.get("tokens")),
+        **_context(line, texts),
+        "earlier": [_context(each, texts) for each in earlier if isinstance(each, dict)]
+        if isinstance(earlier, list)
+        else [],
         "extra": {
             name: texts.cut(name, _as_text(value))
             for name, value in line.items()
@@ -69,6 +69,22 @@ class _Texts:
         if len(text) > MAX_CHARS:
             self.left_out[field] = self.left_out.get(field, 0) + len(text) - MAX_CHARS
         return text[:MAX_CHARS]
+
+
+def _context(line: Mapping[str, Any], texts: _Texts) -> dict[str, Any]:
+    """Return the messages of one row of an episode, with the numbers of its turns, and the tokens of the response."""
+    episode = line.get("episode")
+    if not isinstance(episode, dict):
+        return {"messages": None, "num_prompt_messages": 0, "tokens": _tokens(line.get("tokens"))}
+    messages = [_message(each, texts) for each in _chat(episode)]
+    given = line.get("turns")
+    turns = [turn for turn in given if isinstance(turn, dict)] if isinstance(given, list) else []
+    # Earlier messages of the policy, which a rewritten context repeats, are no turns of the row.
+    written = [each for each in messages if each["role"] == "assistant"]
+    for message, turn in zip(written[::-1], turns[::-1], strict=False):
+        message["turn"] = {name: _number(turn.get(name)) for name in ("index", "tokens", "reward")}
+    num_prompt = len(episode.get("prompt") or ())
+    return {"messages": messages, "num_prompt_messages": num_prompt, "tokens": _tokens(line.get("tokens"))}
 
 
 def _chat(episode: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -112,7 +128,7 @@ def _tokens(tokens: object) -> dict[str, Any] | None:
         "log_prob_gap": _differences(given.get("old_log_probs"), given.get("rollout_log_probs")),
         "log_prob": given.get("old_log_probs") or given.get("rollout_log_probs"),
         "entropy": given.get("entropy"),
-        "version": given.get("version"),
+        "version": _sampled(given.get("weight_version")),
         "mask": given.get("response_mask"),
     }
     return {
@@ -123,6 +139,11 @@ def _tokens(tokens: object) -> dict[str, Any] | None:
             if isinstance(values, list)
         },
     }
+
+
+def _sampled(versions: object) -> list[Any] | None:
+    """Return the versions of the weights, None for tokens that none sampled."""
+    return [None if each == -1 else each for each in versions] if isinstance(versions, list) else None
 
 
 def _differences(first: object, second: object) -> list[float | None] | None:

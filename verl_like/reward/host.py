@@ -20,11 +20,11 @@ from verl_like.controller.errors import RunError
 from verl_like.controller.remote_batch import Facts, RemoteRows
 from verl_like.controller.store import Reply, StoreCounters
 from verl_like.disk import writing
-from verl_like.protocol import Array, DataProto, samples_of, write_rows
+from verl_like.protocol import EPISODE_ROW, Array, DataProto, last_rows, samples_of, write_rows
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failure_file import FailureFile
 from verl_like.reward.failure_limit import Failure, clipped_failure
-from verl_like.reward.sample_line import TOKEN_COLUMNS, sample_line, token_values
+from verl_like.reward.sample_line import TOKEN_COLUMNS, TURN_COLUMNS, context_of, sample_line, token_values
 from verl_like.reward.scorer_messages import Outcome, Sample, scorer_task
 from verl_like.reward.scores import Scores, objects
 from verl_like.reward.team import ScorerTeam
@@ -120,18 +120,32 @@ class ScorerHost:
         return Reply(scores, current(StoreCounters).take())
 
     def dump(self, rows: RemoteRows, facts: Facts, path: str, *, appends: bool, timeout_s: float) -> None:
-        """Write these rows as text, one JSON object per line."""
+        """Write these rows as text: one JSON object per line, which is a sample with all rows of its episode."""
         of_tokens = [name for name in TOKEN_COLUMNS if name in rows.columns]
-        columns = ["prompt_text", "prompt_ids", "response_ids", "reward_inputs", *of_tokens]
+        of_turns = [name for name in TURN_COLUMNS if name in rows.columns]
+        columns = ["prompt_text", "prompt_ids", "response_ids", "reward_inputs", *of_tokens, *of_turns]
         table = rows.fetch(columns, timeout_s=timeout_s)
         prompt_ids, tokens = table.ragged("prompt_ids"), self._tokens(table.only([*of_tokens, "response_ids"]))
+        turns = {TURN_COLUMNS[name]: table.ragged(name) for name in of_turns}
+        is_last = np.isin(np.arange(len(table)), np.arange(len(table))[last_rows(facts)])
+        earlier: list[dict[str, Any]] = []
         # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape.
         mode = "a" if appends else "w"
         with writing(Path(path)), Path(path).open(mode, encoding="utf-8", errors="backslashreplace") as out:
             for i, sample in enumerate(self._samples(table)):
-                known = {name: fact[i] for name, fact in facts.items()}
-                line = sample_line(sample, known, prompt_ids=prompt_ids[i].tolist(), tokens=next(tokens, None))
+                context = context_of(
+                    sample,
+                    prompt_ids=prompt_ids[i].tolist(),
+                    tokens=next(tokens, None),
+                    turns={name: token_values(column[i]) for name, column in turns.items()},
+                )
+                if not is_last[i]:
+                    earlier.append(context)
+                    continue
+                known = {name: fact[i] for name, fact in facts.items() if name != EPISODE_ROW}
+                line = sample_line(sample, known, context, earlier)
                 out.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+                earlier = []
 
     def _tokens(self, table: DataProto) -> Iterator[dict[str, Any]]:
         """Yield the texts and the columns of each row's tokens, until they are ``MAX_TOKENS``."""

@@ -19,7 +19,7 @@ from verl_like.controller.ray_calls import Call
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.controller.verdicts import Verdicts
 from verl_like.controller.wait import Meanwhile, arrivals, wait
-from verl_like.protocol import Array, num_samples
+from verl_like.protocol import EPISODE_ROW, Array, num_samples, whole_episodes
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.failure_limit import Failure, check_failures, failures_of, too_slow
 from verl_like.reward.host import MAX_BLOCKS, ScorerHost
@@ -171,13 +171,16 @@ class RewardPool:
         return PoolScoring(self._hosts, self._config, timeout_s=self._timeout_s, num_samples=num_samples)
 
     def dump(self, batch: RemoteBatch, rows: Array, path: Path, *, appends: bool) -> None:
-        """Begin to write these rows of the batch as text; :meth:`settle` waits for it.
+        """Begin to write these samples of the batch as text; :meth:`settle` waits for it.
 
         A host fetches and decodes them, not the driver.
+
+        Args:
+            rows: a row of each sample; all rows of its episode are written.
         """
         self.settle()
-        chosen = batch.select(rows)
-        facts = {name: chosen.facts[name] for name in SAMPLE_FACTS if name in chosen.facts}
+        chosen = batch.select(whole_episodes(batch.facts, rows))
+        facts = {name: chosen.facts[name] for name in (*SAMPLE_FACTS, EPISODE_ROW) if name in chosen.facts}
         [remote_rows] = chosen.partition([np.arange(len(chosen))])
         arguments = {"appends": appends, "timeout_s": self._timeout_s}
         self._write(

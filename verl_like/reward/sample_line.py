@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,32 @@ from verl_like.reward.failure_limit import Failure
 from verl_like.reward.scorer_messages import Sample
 
 # Columns of the response's tokens that are written, those that the step has.
-TOKEN_COLUMNS = ("response_mask", "rollout_log_probs", "old_log_probs", "entropy", "advantages")
+TOKEN_COLUMNS = ("response_mask", "rollout_log_probs", "old_log_probs", "entropy", "advantages", "weight_version")
+TURN_COLUMNS = {"turn_index": "index", "turn_tokens": "tokens", "turn_rewards": "reward"}  # and their names in a line
 DIGITS = 6  # significant ones of a token's value
 
 
+def context_of(
+    sample: Sample, *, prompt_ids: list[int], tokens: Mapping[str, Any] | None, turns: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """Return what a line has of one row: the chat of an episode, its turns, and the tokens.
+
+    Args:
+        tokens: texts and columns of the response's tokens; None leaves them out.
+        turns: columns of the turns that the row is learned from; none if the sample is no episode.
+    """
+    found = [dict(zip(turns, values, strict=True)) for values in zip(*turns.values(), strict=True)]
+    return {
+        **({} if sample.episode is None else {"episode": sample.episode}),
+        **({"turns": found} if turns else {}),
+        "prompt_ids": prompt_ids,
+        "response_ids": sample.response_ids.tolist(),
+        **({} if tokens is None else {"tokens": dict(tokens)}),
+    }
+
+
 def sample_line(
-    sample: Sample, of_row: Mapping[str, Any], *, prompt_ids: list[int], tokens: Mapping[str, Any] | None
+    sample: Sample, of_row: Mapping[str, Any], context: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
     """Return one line of a samples file: prompt, response, score and details.
 
@@ -25,7 +45,8 @@ def sample_line(
 
     Args:
         of_row: values of the response's row by name; "failure" is None or a Failure.
-        tokens: texts and columns of the response's tokens; None leaves them out.
+        context: of that row.
+        earlier: contexts of the episode's earlier rows, whose history was rewritten.
     """
     known = {name: _known(value) for name, value in of_row.items()}
     failure: Failure | None = known.pop("failure", None)
@@ -41,11 +62,9 @@ def sample_line(
         "data_source": sample.data_source,
         "extra_info": sample.extra_info,
         "messages": sample.messages,
-        **({} if sample.episode is None else {"episode": sample.episode}),
         "columns": sample.columns,
-        "prompt_ids": prompt_ids,
-        "response_ids": sample.response_ids.tolist(),
-        **({} if tokens is None else {"tokens": dict(tokens)}),
+        **context,
+        **({"earlier_contexts": list(earlier)} if earlier else {}),
     }
 
 

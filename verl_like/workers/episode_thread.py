@@ -226,7 +226,7 @@ class EpisodeThread:
             token_ids=finished.response_ids,
             log_probs=finished.log_probs,
             finish_reason=finished.finish_reason,
-            version=running.newest_version,
+            version=finished.token_versions(),
             turn=turn,
         )
         self._advance(running, partial(running.new.episode.sampled, found))

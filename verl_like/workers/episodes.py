@@ -25,6 +25,7 @@ class Response:
         log_probs: [T] nats, 0 for inserted tokens.
         is_sampled: [T] bool, the column ``response_mask``.
         finish_reason: finish reason of the last request.
+        versions: [T] int32, of the weights that sampled the tokens, -1 for inserted ones; None for those of the sample.
         prompt_ids: [L] the prompt, if it differs from the one in the data set.
         messages: the chat that the tokens are, if there is one; the first ``num_prompt_messages`` are the prompt.
         environment: public attributes of the environment's object when the episode ended.
@@ -37,6 +38,7 @@ class Response:
     log_probs: list[float]
     is_sampled: Array
     finish_reason: str
+    versions: Array | None = None
     prompt_ids: list[int] | None = None
     messages: Sequence[Mapping[str, Any]] = ()
     num_prompt_messages: int = 0
@@ -76,6 +78,7 @@ class SingleTurn:
             log_probs=finished.log_probs,
             is_sampled=np.ones(len(finished.response_ids), bool),
             finish_reason=finished.finish_reason,
+            versions=finished.token_versions() if len(finished.versions) > 1 else None,
             candidates=finished.candidates,
         )
 

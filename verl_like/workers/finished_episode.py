@@ -37,6 +37,7 @@ def finished_sample(
             prompt_ids=row.prompt_ids.tolist(),
             token_ids=row.response_ids.tolist(),
             log_probs=row.log_probs.tolist(),
+            versions=row.versions,
             is_sampled=row.response_mask,
             finish_reason=end.finish_reason,
             messages=end.tree.messages(row.leaf),

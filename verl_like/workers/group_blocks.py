@@ -80,11 +80,21 @@ class GroupBlocks:
         writer: this rank, which writes the blocks.
         block_kib: size of a block, as ``rollout.block_kib``.
         first_row: row of the first prompt among the samples' rows.
+        keeps_versions: whether the blocks name the weights of each token, which may change while an engine samples.
     """
 
     def __init__(
-        self, prompts: DataProto, *, n: int, num_prompts: int, writer: int, block_kib: float, first_row: int = 0
+        self,
+        prompts: DataProto,
+        *,
+        n: int,
+        num_prompts: int,
+        writer: int,
+        block_kib: float,
+        first_row: int = 0,
+        keeps_versions: bool = False,
     ) -> None:
+        self._keeps_versions = keeps_versions
         self._prompts, self._n, self._writer, self._first_row = prompts, n, writer, first_row
         self._prompt_tokens = prompts.ragged("prompt_ids").lengths
         self._unfinished: dict[int, _Group] = {}  # groups with some, but not all, samples finished
@@ -141,10 +151,20 @@ class GroupBlocks:
                 "reward_inputs": _with_chats(source["reward_inputs"], found),
                 "prompt_text": source["prompt_text"],
                 **{name: source[name] for name in sorted(OPTIONAL_COLUMNS & source.columns.keys())},
+                **({"weight_version": _versions_of(of_row, found)} if self._keeps_versions else {}),
                 **_turn_columns(samples),
                 **candidates,
             }
         )
+
+
+def _versions_of(of_row: Sequence[FinishedSample], found: Sequence[Response]) -> Ragged:
+    """Return the version of the weights that sampled each token; -1 if several did and the episode does not say which."""
+    rows = []
+    for sample, response in zip(of_row, found, strict=True):
+        only = sample.version if sample.version == sample.newest_version else -1
+        rows.append(np.full(len(response.token_ids), only) if response.versions is None else response.versions)
+    return Ragged.from_rows(rows, "int32")
 
 
 def _candidate_columns(found: Sequence[Response]) -> dict[str, Ragged]:

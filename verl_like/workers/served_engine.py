@@ -214,6 +214,7 @@ class _Admission:
             writer=writer,
             block_kib=block_kib,
             first_row=samples.first_row,
+            keeps_versions=True,
         )
 
     def add(self, sample: FinishedSample) -> None:

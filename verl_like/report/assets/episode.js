@@ -22,13 +22,13 @@
     );
   }
 
-  /** Make a message. ``turn`` is {number, tokens, reward} for one that the policy wrote. */
-  function message({ role, content, reasoning, calls, name }, { turn, query }) {
+  /** Make a message. One that the policy wrote in this context has a turn: its index, tokens and reward. */
+  function message({ role, content, reasoning, calls, name, turn }, query) {
     const facts =
       turn &&
       [
-        `turn ${turn.number}`,
-        turn.tokens !== undefined && format.count(turn.tokens, "token"),
+        `turn ${turn.index + 1}`,
+        Number.isFinite(turn.tokens) && format.count(turn.tokens, "token"),
         Number.isFinite(turn.reward) && `reward ${format.short(turn.reward)}`,
       ].filter(Boolean);
     return el(
@@ -61,57 +61,49 @@
     return num;
   }
 
-  /** Return [{sample, position}] of the rows of the same episode, sorted by row; none if it has one row alone. */
-  function contexts(sample, shard) {
-    const found = shard
-      .map((each, position) => ({ sample: each, position }))
-      .filter(({ sample: each }) => each.uid === sample.uid && each.sample === sample.sample && each.messages)
-      .sort((left, right) => left.sample.row - right.sample.row);
-    return new Set(found.map(({ sample: each }) => each.row)).size === found.length && found.length > 1 ? found : [];
-  }
-
-  /** Make the list of the episode's contexts: each row is one, which shares its first messages with the one before. */
-  function forks(sample, found, link) {
-    if (!found.length) return null;
-    const items = found.map(({ sample: each, position }, at) => {
-      const common = at && shared(found[at - 1].sample.messages, each.messages);
+  /** Make the list of the episode's contexts: each shares its first messages with the one before. */
+  function forks(contexts, shown, link) {
+    const items = contexts.map(({ messages }, at) => {
+      const common = at && shared(contexts[at - 1].messages, messages);
       const text = at
         ? `shares ${format.count(common, "message")} with context ${at}, then differs`
-        : format.count(each.messages.length, "message");
+        : format.count(messages.length, "message");
       return el(
         "li",
         {},
-        el("a", { href: link(position), "aria-current": each.row === sample.row ? "true" : null }, `Context ${at + 1}`),
+        el("a", { href: link(at), "aria-current": at === shown ? "true" : null }, `Context ${at + 1}`),
         el("span", { class: "muted" }, ` ${text}`),
       );
     });
     return el(
       "nav",
       { class: "forks", "aria-label": "Contexts of the episode" },
-      el("p", {}, `The context was rewritten: this episode has ${found.length} rows.`),
+      el("p", {}, `The context was rewritten: this episode has ${contexts.length} contexts.`),
       el("ol", {}, items),
     );
   }
 
+  /** Return [contexts, number]: the contexts of an episode, and which is shown: the named one, else the last. */
+  function contextsOf(sample, named) {
+    const contexts = [...(sample.earlier ?? []), sample];
+    return [contexts, contexts[named] ? Number(named) : contexts.length - 1];
+  }
+
   /** Make the conversation: the messages of the prompt folded, then the turns. */
-  function block(sample, { shard, link, query }) {
-    const found = contexts(sample, shard);
-    const at = found.findIndex(({ sample: each }) => each.row === sample.row);
-    const start = at > 0 ? shared(found[at - 1].sample.messages, sample.messages) : -1;
-    let number = 0;
-    const items = sample.messages.map((each, index) => {
-      const isTurn = each.role === "assistant" && index >= sample.num_prompt_messages;
-      const turn = isTurn ? { number: (number += 1), ...sample.turns?.[number - 1] } : null;
-      const item = message(each, { turn, query });
-      return index === start
-        ? [el("li", { class: "fork" }, `From here this context differs from context ${at}.`), item]
-        : item;
-    });
-    const before = items.slice(0, sample.num_prompt_messages);
+  function block(sample, { context, query, linkOfContext }) {
+    const [contexts, shown] = contextsOf(sample, context);
+    const { messages, num_prompt_messages: numPrompt } = contexts[shown];
+    const start = shown > 0 ? shared(contexts[shown - 1].messages, messages) : -1;
+    const items = messages.map((each, index) =>
+      index === start
+        ? [el("li", { class: "fork" }, `From here this context differs from context ${shown}.`), message(each, query)]
+        : message(each, query),
+    );
+    const before = items.slice(0, numPrompt);
     return el(
       "section",
       { class: "episode", "aria-label": "Episode" },
-      forks(sample, found, link),
+      contexts.length > 1 && forks(contexts, shown, linkOfContext),
       before.length > 0 &&
         el(
           "details",
@@ -119,9 +111,9 @@
           el("summary", {}, `Prompt: ${format.count(before.length, "message")}`),
           el("ol", {}, before),
         ),
-      el("ol", { class: "turns" }, items.slice(sample.num_prompt_messages)),
+      el("ol", { class: "turns" }, items.slice(numPrompt)),
     );
   }
 
-  page.episode = { block };
+  page.episode = { block, contextsOf };
 })((globalThis.verlLikeReport ??= {}));

@@ -117,14 +117,17 @@
   }
 
   /** Make the texts: an episode turn by turn, or prompt and response, with the tokens of the response. */
-  function texts(sample, { shard, query, linkOfRow, tokens }) {
+  function texts(sample, options) {
     const { prompt = "", response = "", ground_truth: truth, cut = {}, messages } = sample;
+    const { query } = options;
+    const [contexts, shown] = page.episode.contextsOf(sample, options.context);
     // Hits of a search are marked in the text; the shades are back when the search is over.
-    const shaded = sample.tokens?.text?.length && !query ? page.tokens.block(sample, tokens) : null;
+    const isShaded = contexts[shown].tokens?.text?.length && !query;
+    const shaded = isShaded ? page.tokens.block(contexts[shown].tokens, options.tokens) : null;
     const block = (title, text, name, others) => page.texts.block(title, text, { query, cut: cut[name], ...others });
     return [
       messages?.length
-        ? page.episode.block(sample, { shard, query, link: linkOfRow })
+        ? page.episode.block(sample, options)
         : block("Prompt", prompt, "prompt"),
       (shaded || !messages?.length) &&
         block(messages?.length ? "Tokens of the response" : "Response", response, "response", shaded ?? {}),

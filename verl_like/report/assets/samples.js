@@ -4,7 +4,7 @@
   const { el, visible, failure, announce } = page.dom;
   const { format, route, filters } = page;
   const TYPING_MS = 350;
-  const NO_SAMPLE = { row: "", at: "" }; // a change of filters forgets the chosen sample
+  const NO_SAMPLE = { row: "", at: "", context: "" }; // a change of filters forgets the chosen sample
 
   class Samples {
     constructor(root, head, params) {
@@ -151,29 +151,36 @@
 
     /** Return the address of an entry: with the present filters, or the shortest. */
     address(entry, keepsFilters = true) {
+      if (!keepsFilters) {
+        const { step, row } = this.index.columns;
+        const own = { run: this.picked || "", kind: this.index.kind(entry), step: step[entry], row: row[entry] };
+        return route.hash("samples", { ...own, shade: this.params.get("shade") });
+      }
+      const position = this.position(entry);
+      return route.hash("samples", { ...Object.fromEntries(this.params), ...NO_SAMPLE, ...position });
+    }
+
+    /** Return where an entry is, among the samples that pass the present filters. */
+    position(entry) {
       const { step, row } = this.index.columns;
-      const own = { run: this.picked || "", kind: this.index.kind(entry), step: step[entry], row: row[entry] };
-      if (!keepsFilters) return route.hash("samples", { ...own, shade: this.params.get("shade") });
-      const position =
-        this.state.step === null
-          ? { step: "all", at: step[entry], row: row[entry] }
-          : { kind: own.kind, row: row[entry] };
-      return route.hash("samples", { ...Object.fromEntries(this.params), ...position });
+      if (this.state.step === null) return { step: "all", at: step[entry], row: row[entry] };
+      return { kind: this.index.kind(entry), row: row[entry] };
     }
 
     /** Return what a sample shows in addition to itself. */
-    surroundings(entry, shard) {
+    surroundings(entry) {
       const { index, state, shown } = this;
       const at = shown.indexOf(entry);
       const go = (target) => location.replace(this.address(target));
       return {
         index,
-        shard,
         query: state.query,
         group: index.groupOf(entry),
         address: this.address(entry, false),
         link: (target) => this.address(target),
-        linkOfRow: (row) => this.address(index.find(index.kind(entry), index.columns.step[entry], row) ?? entry),
+        context: this.params.get("context"),
+        linkOfContext: (number) =>
+          route.hash("samples", { ...Object.fromEntries(this.params), ...this.position(entry), context: number }),
         tokens: {
           shade: this.params.get("shade"),
           reach: index.reach(entry),
@@ -187,6 +194,7 @@
       const key = [
         entry,
         this.params.get("shade"),
+        this.params.get("context"),
         this.state.query,
         this.shown.length,
         this.shown.indexOf(entry),
@@ -198,7 +206,7 @@
       try {
         const shard = await page.data.shard(this.index.stepOf(entry).shard);
         if (this.current !== key || !this.root.isConnected) return;
-        page.sample.fill(this.detail, shard[row[entry]], entry, this.surroundings(entry, shard));
+        page.sample.fill(this.detail, shard[row[entry]], entry, this.surroundings(entry));
         announce(`Sample ${row[entry]} of step ${step[entry]}`);
       } catch (error) {
         this.detail.replaceChildren(el("p", { id: "sample-title" }, "This sample cannot be shown."), failure(error));

@@ -11,9 +11,11 @@
     yield sample.response;
     yield sample.ground_truth;
     yield sample.failure;
-    for (const { content, reasoning, calls, name } of sample.messages ?? []) {
-      yield* [content, reasoning, name];
-      for (const call of calls ?? []) yield* [call.name, call.arguments];
+    for (const { messages } of [...(sample.earlier ?? []), sample]) {
+      for (const { content, reasoning, calls, name } of messages ?? []) {
+        yield* [content, reasoning, name];
+        for (const call of calls ?? []) yield* [call.name, call.arguments];
+      }
     }
     yield* Object.values(sample.extra ?? {});
     for (const value of Object.values(sample.components ?? {})) if (typeof value === "string") yield value;

@@ -25,9 +25,9 @@
     );
   }
 
-  /** Return the columns of a sample by which it can be shaded. */
-  function columnsOf(sample) {
-    return Object.entries(sample.tokens?.columns ?? {})
+  /** Return the columns by which tokens can be shaded. */
+  function columnsOf(tokens) {
+    return Object.entries(tokens.columns)
       .filter(([name, values]) => name !== "mask" && values?.some((value) => value !== null))
       .map(([name]) => name);
   }
@@ -167,9 +167,8 @@
   }
 
   /** Make the block of tokens: the choice of the column, the legend, and the tokens. ``reach`` bounds known scales. */
-  function block(sample, { shade, reach, onShade }) {
-    const { tokens } = sample;
-    const names = columnsOf(sample);
+  function block(tokens, { shade, reach, onShade }) {
+    const names = columnsOf(tokens);
     const name = names.includes(shade) ? shade : shade === "none" ? null : (names[0] ?? null);
     const scale = name && scaleOf(name, tokens.columns[name], reach[name]);
     const titles = names.map((each) => [each, describe(each, tokens.columns[each]).title]);
