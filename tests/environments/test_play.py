@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import pty
 import re
 import select
 import signal
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.small_chat import chat_tokenizer
+from tests._terminal import open_terminal
 from tests.environments._processes import comes_true, is_running
 from verl_like.cli import main
 
@@ -160,10 +160,7 @@ def arrived(terminal: int, deadline: float, shown: bytes) -> bytes:
     [pytest.param(b"\x03", 130, id="Ctrl-C"), pytest.param(b"\x04", 0, id="Ctrl-D", marks=pytest.mark.slow)],
 )
 def test_a_key_at_the_terminal_ends_all_processes(folder: Path, key: bytes, status: int) -> None:
-    try:
-        own, theirs = pty.openpty()
-    except OSError as error:
-        pytest.skip(f"a terminal needs a pseudo-terminal, and there is none: {error}")
+    own, theirs = open_terminal()
     # A separate session, with the terminal.
     command = ["setsid", "--ctty", sys.executable, "-m", "verl_like"]
     command += words(folder, f"environment.path={folder}/game.py:Game")

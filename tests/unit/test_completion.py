@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import select
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests._terminal import open_terminal
 from verl_like.arguments import COMMANDS, SHELLS, parsed
 from verl_like.completion import SCRIPTS, words_at
 
@@ -92,10 +92,7 @@ def test_the_function_for_bash_gives_what_comes_after_the_last_break(
 def typed_in_bash(folder: Path, *lines: str) -> list[str]:
     """Return the words of each line after a TAB at its end, in an interactive bash."""
     environment = bash_environment(folder)
-    try:
-        ours, peer = pty.openpty()
-    except OSError as error:
-        pytest.skip(f"an interactive shell needs a pseudo-terminal, and there is none: {error}")
+    ours, peer = open_terminal()
     bash = ["bash", "--noprofile", "--norc", "-i"]
     with subprocess.Popen(bash, stdin=peer, stdout=peer, stderr=peer, env=environment, cwd=ROOT) as shell:
         os.close(peer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import select
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks._made_run import write_run
+from tests._terminal import open_terminal
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
@@ -26,7 +26,7 @@ class Terminal:
     """The command in a pseudo-terminal of 100 columns and 40 lines."""
 
     def __init__(self, *words: str) -> None:
-        self._main, other = pty.openpty()
+        self._main, other = open_terminal()
         termios.tcsetwinsize(other, (40, 100))
         self.before = termios.tcgetattr(other)
         self._other = other
