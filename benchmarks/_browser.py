@@ -1,9 +1,12 @@
-"""Open a report in headless Chromium and measure what a reader waits for; used by ``benchmarks.report``."""
+"""Headless Chromium for ``benchmarks.report`` and ``report_pictures``: what a reader of a report waits for."""
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,6 +17,26 @@ FIRST_CHART = "performance.getEntriesByName('first-chart')"  # the page marks wh
 MB = 1e6
 
 
+def is_installed() -> bool:
+    """Return whether playwright and a Chromium in PATH were found."""
+    return _chromium() is not None and importlib.util.find_spec("playwright") is not None
+
+
+def _chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@contextmanager
+def launched() -> Iterator[Any]:
+    """Yield a browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
 def figures(page: Path, *, steps: int, word: str) -> dict[str, float | None]:
     """Return ``first_paint_s`` and ``heap_mb``; None for both without playwright or Chromium.
 
@@ -21,18 +44,11 @@ def figures(page: Path, *, steps: int, word: str) -> dict[str, float | None]:
         steps: of the run; the samples of some of them are looked at.
         word: in few samples, for a search over all texts.
     """
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ModuleNotFoundError:
-        chromium = None
-    if chromium is None:
+    if not is_installed():
         return {"first_paint_s": None, "heap_mb": None}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with launched() as browser:
         paints = [_first_paint_s(browser, page) for _ in range(ROUNDS)]
         heap = max(_heaps(browser, page, steps=steps, word=word))
-        browser.close()
     return {"first_paint_s": round(median(paints), 3), "heap_mb": round(heap / MB, 1)}
 
 
@@ -40,7 +56,7 @@ def _first_paint_s(browser: Any, page: Path) -> float:
     with browser.new_context() as context:
         tab = context.new_page()
         tab.goto(page.as_uri())
-        _wait(tab, f"{FIRST_CHART}.length > 0")
+        wait(tab, f"{FIRST_CHART}.length > 0")
         return float(tab.evaluate(f"{FIRST_CHART}[0].startTime")) / 1000
 
 
@@ -59,7 +75,7 @@ def _heaps(browser: Any, page: Path, *, steps: int, word: str) -> list[float]:
     return found
 
 
-def _wait(tab: Any, claim: str) -> None:
+def wait(tab: Any, claim: str) -> None:
     """Wait until an expression is true; the page's policy forbids eval, which playwright's own function needs."""
     until = time.monotonic() + LIMIT_S
     while not tab.evaluate(claim):

@@ -159,7 +159,7 @@ class GroupBlocks:
 
 
 def _versions_of(of_row: Sequence[FinishedSample], found: Sequence[Response]) -> Ragged:
-    """Return the version of the weights that sampled each token; -1 if several did and the episode does not say which."""
+    """Return the version of the weights that sampled each token; -1 if the episode does not say which of several."""
     rows = []
     for sample, response in zip(of_row, found, strict=True):
         only = sample.version if sample.version == sample.newest_version else -1
