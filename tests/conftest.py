@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # imports make many objects that stay: going through them takes a third of the time of the collection
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell's background job; processes would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("no_processes"):
         config.pluginmanager.register(NoProcesses())
     if config.getoption("record_durations"):

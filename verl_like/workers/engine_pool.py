@@ -111,7 +111,7 @@ class EnginePool:
         current(Meanwhile).work.remove(self.pump)
 
     def columns_of(self, prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
-        return columns_of(prompts, facts)
+        return columns_of(prompts, facts) | {"weight_version"}
 
     def generate(
         self, prompts: RemoteBatch, *, n: int, sampling: Sampling, step: int, version: int, first_sample: int
