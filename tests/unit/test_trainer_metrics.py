@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.data.samplers import EpochSampler
 from verl_like.reward.scores import num_unreadable
 from verl_like.telemetry.metrics import METRICS
+from verl_like.training.row_trainer import RowTrainer
 from verl_like.training.step_metrics import StepMetrics, detail_means, num_tokens, signal_frac
 
 
@@ -119,6 +123,24 @@ def test_the_stages_add_up_to_the_step_and_tokens_are_per_second_of_it() -> None
     assert found["time/step_s"] == 3.0 and found["perf/tokens_per_s"] == 100.0
     assert found["perf/rollout_tokens_per_s"] == 200.0 and found["perf/update_tokens_per_s"] == 160.0
     assert found["time/rollout_s"] == 1.0
+
+
+class Items(RowTrainer):
+    """A trainer on three batches of one row per epoch, without workers."""
+
+    def __init__(self) -> None:
+        rows = batch(tokens=[4])
+        self._sampler = EpochSampler(lambda _: [0, 1, 2], num_rows=3, batch_size=1)
+        self._rows, self._rows_per_item, self._ranks = Mock(select=lambda _: rows), 1, 1
+        self._objective = Mock(update=lambda *_: [{"sft/loss": 2.0}])
+        self._process_metrics = Mock(take=lambda _: {})
+
+
+def test_a_step_on_given_rows_reports_its_epoch_and_when_it_ended() -> None:
+    before = time.time()
+    found = Items().step(4)
+    assert found["sft/loss"] == 2.0 and found["progress/epoch"] == pytest.approx(4 / 3)
+    assert before <= found["progress/unix_s"] <= time.time()
 
 
 def test_the_tokens_that_are_learnt_from_are_those_of_rows_with_an_advantage_where_others_are_skipped() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -87,8 +86,7 @@ class RolloutTrainer(Trainer):
         assert state.loader_state is not None, f"step {state.step} has not kept the data loader's position"
         prompts = self.progress.prompts.plus(state.prompts)
         state.metrics.add(prompts.metrics() | parts.loader.metrics())
-        epoch = state.step / parts.loader.batches_per_epoch
-        state.metrics.add({"progress/epoch": epoch, "progress/unix_s": time.time()})
+        state.metrics.add({"progress/epoch": state.step / parts.loader.batches_per_epoch})
         metrics = state.metrics.finish(current(Ledger).take(), parts.run_plan)
         prompts.check(drawn=state.num_drawn)
         del self._open[state.step]

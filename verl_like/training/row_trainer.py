@@ -131,7 +131,7 @@ class RowTrainer(Trainer):
         with stage("update_actor"):
             metrics.add_mean(self._objective.update(batch, self._parts(batch)))
         metrics.learnt_tokens = float(batch.facts["tokens"].sum())
-        metrics.add({"perf/tokens": metrics.learnt_tokens})
+        metrics.add({"perf/tokens": metrics.learnt_tokens, "progress/epoch": step / self._sampler.batches_per_epoch})
         with stage("report"):
             self._process_metrics.ask()
             metrics.add(self._process_metrics.take(step))

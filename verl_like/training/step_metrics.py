@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -147,7 +148,7 @@ class StepMetrics:
         )
 
     def finish(self, seconds: Mapping[str, float], run_plan: RunPlan | None = None) -> Metrics:
-        """Return all metrics, with the seconds of each stage; ``seconds`` add up to the step."""
+        """Return all metrics of a step that ends now, with the seconds of each stage, which add up to the step."""
         total = sum(seconds.values())
         self.add({f"time/{name}_s": value for name, value in seconds.items()})
         if "rollout" in seconds:
@@ -156,6 +157,7 @@ class StepMetrics:
             self.add({"perf/update_tokens_per_s": self.learnt_tokens / seconds["update_actor"]})
             self._add_utilization(seconds["update_actor"], run_plan)
         self.add({"time/step_s": total, "perf/tokens_per_s": self._values["perf/tokens"] / total})
+        self.add({"progress/unix_s": time.time()})
         return self._values
 
     def _add_utilization(self, seconds: float, run_plan: RunPlan | None) -> None:
