@@ -14,6 +14,7 @@ from verl_like.config.run_file import recorded_text
 from verl_like.config.schema import Config
 
 BEGUN = 1_700_000_000.0  # Unix time
+TOKENS = 24  # of a response
 STAGES = {"rollout": 1.0, "reward_wait": 0.1, "old_log_probs": 0.3, "update_actor": 1.4, "sync": 0.2}  # seconds
 PROCESSES = ("the driver", "worker rank 0", "worker rank 1", "scorer host 0")
 WORDS = [
@@ -37,13 +38,11 @@ WORDS = [
 ]
 
 
-def write_run(folder: Path, *, steps: int, samples: int, tokens: int = 24, samples_every: int = 1) -> None:
+def write_run(folder: Path, *, steps: int, samples: int) -> None:
     """Write config.yaml, metrics.jsonl, ledger.jsonl, trace.json and samples of ``steps`` steps.
 
     Args:
         samples: responses of each samples file, in groups of eight.
-        tokens: of each response, with columns.
-        samples_every: steps between samples files.
     """
     draws = random.Random(steps)
     folder.mkdir(parents=True)
@@ -65,8 +64,8 @@ def write_run(folder: Path, *, steps: int, samples: int, tokens: int = 24, sampl
                 events += _visits(pid, begin, seconds)
     (folder / "trace.json").write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n")
     (folder / "samples").mkdir()
-    for step in range(1, steps + 1, samples_every):
-        lines = (json.dumps(sample(step, i, tokens, draws)) + "\n" for i in range(samples))
+    for step in range(1, steps + 1):
+        lines = (json.dumps(sample(step, i, draws)) + "\n" for i in range(samples))
         (folder / "samples" / f"step_{step}.jsonl").write_text("".join(lines))
 
 
@@ -108,11 +107,11 @@ def _visits(pid: int, begin: float, seconds: dict[str, float]) -> Iterator[dict[
         begin += value
 
 
-def sample(step: int, number: int, tokens: int, draws: random.Random) -> dict[str, Any]:
+def sample(step: int, number: int, draws: random.Random) -> dict[str, Any]:
     """Return a line of a samples file, as a scorer host writes it."""
     a, b = 10 + (step * 7 + number // 8) % 89, 11 + (step * 3 + number // 8) % 88
     score = float(draws.random() < 0.6)
-    text = [f" {draws.choice(WORDS)}" for _ in range(tokens - 1)] + [f" {a + b if score else a - b}"]
+    text = [f" {draws.choice(WORDS)}" for _ in range(TOKENS - 1)] + [f" {a + b if score else a - b}"]
     log_probs = [-abs(draws.gauss(0.3, 0.3)) for _ in text]
     return {
         "prompt": f"What is {a} + {b}?",
@@ -127,16 +126,16 @@ def sample(step: int, number: int, tokens: int, draws: random.Random) -> dict[st
         "reward_status": "ok",
         "advantage": score - 0.6,
         "finish_reason": "stop",
-        "response_tokens": tokens,
+        "response_tokens": TOKENS,
         "data_source": "sums",
         "extra_info": {},
         "messages": f"What is {a} + {b}?",
         "columns": {},
         "prompt_ids": [1, 2, 3],
-        "response_ids": list(range(tokens)),
+        "response_ids": list(range(TOKENS)),
         "tokens": {
             "text": text,
-            "response_mask": [1] * tokens,
+            "response_mask": [1] * TOKENS,
             "rollout_log_probs": [round(value, 5) for value in log_probs],
             "old_log_probs": [round(value + draws.gauss(0, 1e-3), 5) for value in log_probs],
             "entropy": [round(abs(draws.gauss(0.5, 0.3)), 5) for _ in text],

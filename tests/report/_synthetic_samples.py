@@ -70,7 +70,6 @@ def _sample(generator: random.Random, *, step: int, row: int, rise: float) -> di
         "components": {"correct": float(is_right), "format": 1.0},
         "source": "arithmetic/books" if group % 3 else "arithmetic/shelves",
         "uid": f"{group:04d}",
-        "sample": row % GROUP,
         "finish": "length" if num > 85 else "stop",
         "length": len(tokens),
         "advantage": 0.0,

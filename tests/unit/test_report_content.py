@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks._made_run import write_run
-from verl_like.report import samples as report_samples
-from verl_like.report.content import Content, content_of
+from verl_like.report.content import Content, content_of, view_of
+from verl_like.report.lanes import lanes
 from verl_like.report.panels import panels
-from verl_like.report.run_files import RunFiles
-from verl_like.report.sample_entry import MAX_CHARS, entry_of
-from verl_like.report.thinning import thinned
+from verl_like.report.run_files import RunFiles, size_and_time
+from verl_like.report.thinning import MAX_POINTS, thinned
+from verl_like.runs.lock import FolderLock
 
 
 @pytest.fixture
@@ -55,40 +57,6 @@ def test_stages_are_stacked_and_the_whole_step_comes_last(run: Path) -> None:
     assert stack["metrics"][-1] == "time/step_s" and "time/rollout_s" in stack["metrics"]
 
 
-def test_samples_are_found_by_the_index(run: Path) -> None:
-    content = content_of([RunFiles(run)])
-    entry = content.head["runs"][0]
-    index = shard(content, entry["samples"]["index"])
-    assert len(index["score"]) == 20 * 16
-    last = len(index["score"]) - 1
-    step = next(step for step in entry["samples"]["steps"] if step["step"] == index["step"][last])
-    shown = shard(content, step["shard"])[index["row"][last]]
-    assert shown["score"] == index["score"][last] and shown["source"] == index["sources"][index["source"][last]]
-    columns = shown["tokens"]["columns"]
-    assert set(columns) == set(entry["samples"]["columns"]) == {"log_prob_gap", "log_prob", "entropy", "mask"}
-    assert len(shown["tokens"]["text"]) == len(columns["entropy"])
-
-
-def test_samples_beyond_the_size_are_left_out_in_whole_groups_and_the_page_says_so(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = sum(len(part) for name, part in content_of([RunFiles(run)]).shards.items() if "-train-" in name)
-    monkeypatch.setattr(report_samples, "MAX_SHARD_BYTES", whole / 2)
-    content = content_of([RunFiles(run)])
-    [note] = content.head["notes"]
-    assert note.startswith("160 of 320 samples are shown")
-    assert {step["rows"] for step in content.head["runs"][0]["samples"]["steps"]} == {8}
-
-
-def test_samples_files_beyond_what_is_read_are_left_out_evenly(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = sum(path.stat().st_size for path in (run / "samples").iterdir())
-    monkeypatch.setattr(report_samples, "MAX_READ_BYTES", size / 4)
-    content = content_of([RunFiles(run)])
-    steps = [step["step"] for step in content.head["runs"][0]["samples"]["steps"]]
-    assert len(steps) == 5 and steps[0] == 1 and steps[-1] == 20
-    assert content.head["notes"][0].startswith("The samples of 15 of 20 files are left out")
-
-
 def test_runs_that_differ_in_their_seed_are_a_group(tmp_path: Path) -> None:
     for name in ("one", "two", "other"):
         write_run(tmp_path / name, steps=3, samples=8)
@@ -106,13 +74,83 @@ def test_runs_that_differ_in_their_seed_are_a_group(tmp_path: Path) -> None:
     assert content.head["title"] == "3 runs"
 
 
+def test_runs_without_a_readable_configuration_are_no_group(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_run(tmp_path / name, steps=3, samples=8)
+        (tmp_path / name / "config.yaml").unlink()
+    assert content_of([RunFiles(tmp_path / name) for name in ("one", "two")]).head["groups"] == []
+
+
+def test_a_stage_of_some_steps_takes_no_time_in_the_others(run: Path) -> None:
+    rows = [{"step": step, "time/step_s": 2.0 + step, "time/rollout_s": 2.0} for step in range(1, 5001)]
+    for row in rows[9::10]:
+        row["time/ref_reset_s"] = 30.0
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    curves = shard(content_of([RunFiles(run)]), "r0-curves")
+    steps, values = curves["series"]["time/ref_reset_s"]
+    assert set(values) == {0.0, 30.0} and (steps[0], steps[-1]) == (1, 5000)
+    # Over all 5,000 steps: every tenth resets; the mean of 1 to 5,000 is 2,500.5.
+    assert curves["means"] == {"time/rollout_s": 2.0, "time/ref_reset_s": 3.0, "time/step_s": 2502.5}
+
+
+def test_the_typical_step_is_the_median(run: Path) -> None:
+    rows = ({"step": step, "time/step_s": seconds} for step, seconds in enumerate((1.0, 2.0, 4.0, 9.0), start=1))
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    numbers = content_of([RunFiles(run)]).head["runs"][0]["key_numbers"]
+    assert {"name": "step", "text": "3 s", "hint": "median of 4"} in numbers
+
+
+def test_totals_of_a_step_are_not_drawn_with_means_of_episodes_or_with_failures() -> None:
+    names = ("env/turns", "env/tool_calls", "env/tool_errors", "env/malformed_calls", "env/failures")
+    found = panels([*names, "reward/num_failed", "reward/num_memory", "reward/num_scored_alone"])
+    assert {panel["title"]: panel["metrics"] for panel in found} == {
+        "Failed scores": ["reward/num_failed", "reward/num_memory"],
+        "Turns and tool calls": ["env/turns", "env/tool_calls"],
+        "Failed tool calls": ["env/tool_errors", "env/malformed_calls"],
+        "Failures of environments": ["env/failures"],
+        "reward/num_scored_alone": ["reward/num_scored_alone"],
+    }
+
+
+def test_a_run_that_was_continued_is_silent_since_its_start(run: Path) -> None:
+    config, last = run / "config.yaml", max(RunFiles(run).points("progress/unix_s").values())
+    with FolderLock(run):
+        os.utime(config, (last - 50, last - 50))
+        assert view_of(RunFiles(run), {}).silent_s == pytest.approx(time.time() - last, abs=60)
+        os.utime(config, (time.time() - 50, time.time() - 50))
+        assert view_of(RunFiles(run), {}).silent_s == pytest.approx(50, abs=40)
+    assert view_of(RunFiles(run), {}).silent_s is None, "it has ended"
+
+
+def test_lanes_have_the_names_of_the_start_that_wrote_them() -> None:
+    """Each start in a container has the same numbers of processes."""
+
+    def start(at: float, first: str, second: str) -> list[dict[str, Any]]:
+        named = [{"ph": "M", "pid": pid, "args": {"name": who}} for pid, who in ((7, first), (8, second))]
+        visits = [{"ph": "X", "name": "rollout", "pid": pid, "ts": at * 1e6, "dur": 1e6} for pid in (7, 8)]
+        return [*named, *visits]
+
+    events = [*start(10.0, "the driver", "worker rank 0"), *start(20.0, "worker rank 0", "the driver")]
+    found = lanes(events, {1: (10.0, 12.0), 2: (20.0, 22.0)})
+    names = {step: [lane["process"] for lane in of["lanes"]] for step, of in found.items()}
+    assert names == {1: ["the driver", "worker rank 0"], 2: ["worker rank 0", "the driver"]}
+
+
+def test_a_file_that_is_missing_has_no_size(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("abc")
+    assert size_and_time(tmp_path / "there")[0] == 3
+    assert size_and_time(tmp_path / "removed") == (0, 0)
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not a run folder: it has neither config.yaml nor metrics.jsonl"):
         RunFiles(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "ledger.jsonl", "trace.json", "samples/step_3.jsonl"])
-@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe\x00nonsense\n{", b"[1, 2]\n", b'{"step": "x"}\n{"step": 3'])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"\xff\xfe\x00nonsense\n{", b"[1, 2]\n", b'{"step": "x"}\n{"step": 3', b"trainer: 3\n"]
+)
 def test_a_missing_or_damaged_file_does_not_prevent_a_report(run: Path, name: str, content: bytes | None) -> None:
     if content is None:
         (run / name).unlink()
@@ -123,97 +161,10 @@ def test_a_missing_or_damaged_file_does_not_prevent_a_report(run: Path, name: st
     assert found.head["runs"][0]["name"] == "made"
 
 
-HOSTILE = {
-    "script": "</script><script>alert(1)</script>",
-    "surrogate": "a\ud800b",
-    "ansi": "\x1b[31mred\x1b[0m",
-    "null": "a\x00b",
-    "separators": "a\u2028b\u2029c",
-    "right to left": "\u202eabc",
-}
-
-
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_texts_arrive_as_they_are(text: str) -> None:
-    entry = entry_of({"prompt": text, "response": text, "score": 1.0})
-    assert json.loads(gzip.decompress(report_samples.compressed(entry)))["response"] == text
-
-
-def test_a_text_that_is_too_long_is_cut_and_the_rest_is_counted() -> None:
-    entry = entry_of({"prompt": "", "response": "x" * 1_000_000})
-    assert len(entry["response"]) == MAX_CHARS and entry["cut"] == {"response": 1_000_000 - MAX_CHARS}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        {},
-        {"prompt": None, "response": 3, "score": "high", "components": None, "tokens": {"text": None}},
-        {"episode": {"prompt": "text", "completion": [None, {"role": 1, "content": [{"type": "image"}, "x"]}]}},
-        {"episode": {"completion": [{"role": "assistant", "tool_calls": [None, {"function": None}]}]}},
-        {"tokens": {"text": ["a"], "old_log_probs": [None], "rollout_log_probs": [None]}},
-        {"score": float("nan"), "advantage": float("inf")},
-        {"earlier_contexts": 3, "turns": "x", "episode": {"completion": [{"role": "assistant"}]}},
-        {
-            "earlier_contexts": [None, {"turns": [None, {"index": "first"}]}],
-            "tokens": {"text": [], "weight_version": 1},
-        },
-    ],
-    ids=repr,
-)
-def test_an_odd_line_is_shown_as_far_as_it_goes(line: dict[str, Any]) -> None:
-    report_samples.compressed(entry_of(line))
-
-
-def test_the_messages_of_an_episode_come_in_sequence_with_their_calls() -> None:
-    call = {"function": {"name": "add", "arguments": {"a": 1}}}
-    entry = entry_of(
-        {
-            "episode": {
-                "prompt": [{"role": "user", "content": "1+1?"}],
-                "completion": [
-                    {"role": "assistant", "content": "", "tool_calls": [call]},
-                    {"role": "tool", "content": "2"},
-                ],
-            }
-        }
-    )
-    assert [message["role"] for message in entry["messages"]] == ["user", "assistant", "tool"]
-    assert entry["messages"][1]["calls"] == [{"name": "add", "arguments": '{"a": 1}'}]
-    assert entry["num_prompt_messages"] == 1
-
-
-def test_turns_are_those_of_the_last_messages_and_earlier_contexts_are_kept() -> None:
-    def context(*texts: str, **others: Any) -> dict[str, Any]:
-        return {
-            "episode": {"prompt": [], "completion": [{"role": "assistant", "content": each} for each in texts]}
-        } | others
-
-    first = context("a", "b", turns=[{"index": index, "tokens": 3, "reward": 0.5} for index in range(2)])
-    entry = entry_of(
-        context("a*", "c", turns=[{"index": 2, "tokens": 4, "reward": None}], earlier_contexts=[first])
-        | {"tokens": {"text": ["x", "y"], "weight_version": [-1, 7]}}
-    )
-    assert [message.get("turn") for message in entry["messages"]] == [
-        None,
-        {"index": 2.0, "tokens": 4.0, "reward": None},
-    ]
-    [earlier] = entry["earlier"]
-    assert [message["turn"]["index"] for message in earlier["messages"]] == [0, 1]
-    assert entry["tokens"]["columns"]["version"] == [None, 7]
-
-
-def test_a_secret_in_a_response_is_masked() -> None:
-    assert (
-        "hf_abcdefghijklmnopqrstuvwxyz0123456789"
-        not in entry_of({"response": "token hf_abcdefghijklmnopqrstuvwxyz0123456789 end"})["response"]
-    )
-
-
 def test_thinning_keeps_peaks_and_gaps() -> None:
     points = dict.fromkeys(range(10000), 0.0) | {5_000: 9.0, 7_000: float("nan")}
-    steps, values = thinned(points, max_points=100)
-    assert len(steps) <= 150 and steps == sorted(steps)
+    steps, values = thinned(points)
+    assert len(steps) <= 1.5 * MAX_POINTS and steps == sorted(steps)
     assert dict(zip(steps, values, strict=True))[5_000] == 9.0 and None in values
     assert (steps[0], steps[-1]) == (0, 9_999), "the last value is shown as a number"
 

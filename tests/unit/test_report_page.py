@@ -56,7 +56,7 @@ def test_the_head_is_read_back_whatever_its_texts_are() -> None:
     assert "<" not in found and "&" not in found
 
 
-def test_a_report_is_recognised_by_its_begin() -> None:
+def test_a_report_is_recognised_by_its_start() -> None:
     assert page(HEAD, {}).index(MARK.encode()) < 64
 
 

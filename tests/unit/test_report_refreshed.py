@@ -13,8 +13,8 @@ import pytest
 from benchmarks._made_run import write_run
 from verl_like.report import refreshed, samples
 from verl_like.report.content import content_of
-from verl_like.report.refreshed import EVERY_S, RefreshedContent, lasting_choice
-from verl_like.report.run_files import RunFiles, SamplesFile
+from verl_like.report.refreshed import EVERY_S, RefreshedContent
+from verl_like.report.run_files import RunFiles
 from verl_like.runs.lock import FolderLock
 
 
@@ -165,23 +165,6 @@ def test_after_a_long_build_the_next_one_waits_longer(run: Path, monkeypatch: py
     assert content.current() is first
     clock.now += 1
     assert content.current() is not first
-
-
-def test_chosen_samples_files_stay_chosen_while_the_run_writes_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(samples, "MAX_READ_BYTES", 40)
-    files = []
-    before: list[int] = []
-    for step in range(1, 17):
-        path = tmp_path / f"step_{step}.jsonl"
-        path.write_text("x" * 10)
-        files.append(SamplesFile(step, "train", path))
-        chosen = [file.step for file in lasting_choice(files)]
-        assert chosen[0] == 1 and chosen[-1] == step and len(chosen) <= 4
-        assert set(before[:-1]) <= set(chosen) or len(chosen) <= len(before) // 2 + 2
-        before = chosen
-    assert before == [1, 9, 16]
 
 
 def test_files_that_are_left_out_are_counted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from verl_like.report.advice import advisories
 from verl_like.report.advice.rule import ALARM
 from verl_like.report.advice.run_view import INTERRUPTED
-from verl_like.report.content import memory_of, view_of
+from verl_like.report.content import view_of
 from verl_like.report.run_files import RunFiles
 
 MAX_LOG_BYTES = 2**17  # read from the end of a log
@@ -21,9 +21,9 @@ def alarms(run: RunFiles, *, is_open: bool = False) -> list[str]:
     """Return the alarms of the report's advice, the most important first.
 
     Args:
-        is_open: whether it is unknown if the run still runs; no alarm is about that then.
+        is_open: whether it is unknown if the run still works; alarms on that are left out.
     """
-    view = view_of(run, {"processes": [], "memory": memory_of(run)})  # no alarm reads the ledger, which may be large
+    view = view_of(run, {})  # no alarm reads the ledger, which may be large
     if is_open:
         view = replace(view, status=INTERRUPTED, silent_s=None)
     found = [advice for advice in advisories(view) if advice.level == ALARM]
@@ -42,17 +42,13 @@ def _readable_time(name: str) -> str:
 
 def warnings(run: RunFiles, number: int) -> list[str]:
     """Return the last warnings and errors in the driver's log of the newest start, without their tracebacks."""
-    path = newest_driver_log(run.folder)
-    return [] if path is None or number < 1 else list(_warnings(path))[-number:]
-
-
-def newest_driver_log(folder: Path) -> Path | None:
-    """Return the driver's log of the newest start; None if there is none."""
-    found = [path for path in folder.glob("logs/*/driver.log") if path.parent.name.isdecimal()]
-    return max(found, key=lambda path: int(path.parent.name), default=None)
+    folder = run.newest_logs
+    return [] if folder is None or number < 1 else list(_warnings(folder / "driver.log"))[-number:]
 
 
 def _warnings(path: Path) -> Iterator[str]:
+    if not path.exists():
+        return
     with path.open("rb") as file:
         file.seek(max(file.seek(0, 2) - MAX_LOG_BYTES, 0))
         text = file.read().decode("utf-8", "replace")

@@ -11,10 +11,13 @@ SEED_OPTIONS = {"trainer.seed", *NAME_OPTIONS}  # may differ between runs of a g
 
 
 def groups_of(settings: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Return the numbers of the runs of each group, by the sections of their recorded configurations."""
+    """Return the numbers of the runs of each group, by the sections of their recorded configurations.
+
+    A run without a readable configuration is in no group with another one.
+    """
     groups: dict[str, list[int]] = {}
     for number, sections in enumerate(settings):
-        groups.setdefault(_without_seed(sections), []).append(number)
+        groups.setdefault(_without_seed(sections) if sections else f"run {number}", []).append(number)
     return list(groups.values())
 
 

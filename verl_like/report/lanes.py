@@ -18,7 +18,7 @@ def steps_with_lanes(ends: Mapping[int, float], seconds: Mapping[int, float], fi
     Args:
         ends: step -> end as Unix time.
         seconds: step -> its seconds.
-        first_event: begin of the trace as Unix time; it lacks older steps.
+        first_event: start of the trace as Unix time; it lacks older steps.
     """
     known = [step for step, end in ends.items() if step in seconds and end - seconds[step] >= first_event]
     if not known:
@@ -34,12 +34,12 @@ def steps_with_lanes(ends: Mapping[int, float], seconds: Mapping[int, float], fi
 
 
 def first_event(events: Iterable[Mapping[str, Any]]) -> float:
-    """Return the begin of the earliest visit as Unix time; infinity without any.
+    """Return the start of the earliest visit as Unix time; infinity without any.
 
     Steps are written one after the other, so only the first events are read.
     """
-    begins = (event["ts"] / 1e6 for event in islice(events, MAX_FIRST) if event.get("ph") == "X")
-    return min(begins, default=float("inf"))
+    starts = (event["ts"] / 1e6 for event in islice(events, MAX_FIRST) if event.get("ph") == "X")
+    return min(starts, default=float("inf"))
 
 
 def lanes(events: Iterable[Mapping[str, Any]], windows: Mapping[int, tuple[float, float]]) -> dict[int, dict[str, Any]]:
@@ -47,48 +47,47 @@ def lanes(events: Iterable[Mapping[str, Any]], windows: Mapping[int, tuple[float
 
     Args:
         events: of the trace.
-        windows: step -> begin and end as Unix time; they do not overlap.
+        windows: step -> start and end as Unix time; they do not overlap.
     """
     steps = sorted(windows, key=lambda step: windows[step][0])
-    begins = [windows[step][0] for step in steps]
-    names: dict[int, str] = {}
-    found: dict[int, dict[int, list[tuple[str, float, float]]]] = {step: {} for step in steps}
+    starts = [windows[step][0] for step in steps]
+    names: dict[int, str] = {}  # of the start of the run that wrote the event: in a container, numbers are reused
+    found: dict[int, dict[str, list[tuple[str, float, float]]]] = {step: {} for step in steps}
     for event in events:
         if event.get("ph") == "M":
             names[event["pid"]] = str(event["args"]["name"])
         elif event.get("ph") == "X":
             start, end = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
-            for step in _touched(start, end, steps, begins, windows):
-                found[step].setdefault(event["pid"], []).append((event["name"], start, end))
-    return {step: _shard(found[step], names, *windows[step]) for step in steps}
+            who = names.get(event["pid"], f"process {event['pid']}")
+            for step in _touched(start, end, steps, starts, windows):
+                found[step].setdefault(who, []).append((event["name"], start, end))
+    return {step: _shard(found[step], *windows[step]) for step in steps}
 
 
 def _touched(
-    start: float, end: float, steps: Sequence[int], begins: Sequence[float], windows: Mapping[int, tuple[float, float]]
+    start: float, end: float, steps: Sequence[int], starts: Sequence[float], windows: Mapping[int, tuple[float, float]]
 ) -> Iterable[int]:
     """Yield the steps in whose time an event was."""
-    for number in range(max(bisect_right(begins, start) - 1, 0), bisect_right(begins, end)):
+    for number in range(max(bisect_right(starts, start) - 1, 0), bisect_right(starts, end)):
         if windows[steps[number]][1] > start:
             yield steps[number]
 
 
-def _shard(
-    visits: Mapping[int, list[tuple[str, float, float]]], names: Mapping[int, str], begin: float, end: float
-) -> dict[str, Any]:
+def _shard(visits: Mapping[str, list[tuple[str, float, float]]], start: float, end: float) -> dict[str, Any]:
     lengths = sorted((b - a for each in visits.values() for _, a, b in each), reverse=True)
     shortest = lengths[MAX_SPANS] if len(lengths) > MAX_SPANS else -1.0
     stages = sorted({stage for each in visits.values() for stage, _, _ in each})
     index = {stage: i for i, stage in enumerate(stages)}
 
     def spans(each: list[tuple[str, float, float]]) -> list[list[float]]:
-        inside = [(stage, max(a, begin), min(b, end)) for stage, a, b in each if b - a > shortest]
-        return [[index[stage], _ms(a - begin), _ms(b - begin)] for stage, a, b in inside]
+        inside = [(stage, max(a, start), min(b, end)) for stage, a, b in each if b - a > shortest]
+        return [[index[stage], _ms(a - start), _ms(b - start)] for stage, a, b in inside]
 
     return {
-        "start": begin,
+        "start": start,
         "end": end,
         "stages": stages,
-        "lanes": [{"process": names.get(pid, f"process {pid}"), "spans": spans(each)} for pid, each in visits.items()],
+        "lanes": [{"process": who, "spans": spans(each)} for who, each in visits.items()],
     }
 
 

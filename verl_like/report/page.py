@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-MARK = '<meta name="generator" content="verl-like report">'  # near the begin of each report, to recognise one
+MARK = '<meta name="generator" content="verl-like report">'  # near the start of each report, to recognise one
 ASSETS = Path(__file__).parent / "assets"
 # In the sequence of their use: a script calls functions of those above it while it is loaded.
 SCRIPTS = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from verl_like.reward.scorer_messages import FAILURES
 from verl_like.telemetry.metrics import METRICS, Metric, stages
 
 LINES, STACK = "lines", "stack"
@@ -40,7 +41,12 @@ PANELS = (
     Panel("Spread of the scores", LEARNING, "score", ("reward/score_std", "reward/score_min", "reward/score_max")),
     Panel("Signal of the groups", LEARNING, "fraction", ("rollout/signal_frac",)),
     Panel("Components of the score", LEARNING, "", ("reward/*/mean",)),
-    Panel("Failed scores", LEARNING, "rows", ("reward/num_*", "reward/unreadable", "val/num_failed")),
+    Panel(
+        "Failed scores",
+        LEARNING,
+        "rows",
+        (*(f"reward/num_{kind}" for kind in ("failed", *FAILURES)), "reward/unreadable", "val/num_failed"),
+    ),
     Panel("Entropy", POLICY, "nats per token", ("rollout/entropy_mean", "actor/entropy")),
     Panel(
         "KL divergence", POLICY, "nats", ("actor/ppo_kl", "actor/kl_loss", "reward/kl_penalty_mean", "*/kl", "*kl_k3")
@@ -54,8 +60,9 @@ PANELS = (
     Panel("Importance weights", POLICY, "", ("actor/correction_*_mean", "actor/correction_*_frac", "actor/ratio_mean")),
     Panel("Response length", LENGTHS, "tokens", ("rollout/response_tokens_*", "rollout/prompt_tokens_mean")),
     Panel("Responses cut off", LENGTHS, "fraction", ("rollout/length_finish_frac",)),
-    Panel("Turns and tool calls", ENVIRONMENT, "per episode", ("env/turns", "env/tool_calls", "env/tool_errors")),
-    Panel("Failures of environments", ENVIRONMENT, "episodes", ("env/failures", "env/malformed_calls")),
+    Panel("Turns and tool calls", ENVIRONMENT, "per episode", ("env/turns", "env/tool_calls")),
+    Panel("Failed tool calls", ENVIRONMENT, "calls", ("env/tool_errors", "env/malformed_calls")),
+    Panel("Failures of environments", ENVIRONMENT, "episodes", ("env/failures",)),
     Panel("Staleness", ASYNCHRONY, "updates", ("rollout/staleness_*",)),
     Panel("Responses of several versions", ASYNCHRONY, "fraction", ("rollout/mixed_versions_frac",)),
     Panel("Seconds of a step", TIME, "seconds", ("time/*",), kind=STACK),
@@ -119,6 +126,6 @@ def unit_of(name: str) -> str:
 
 
 def described(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return unit and meaning of each metric that is known."""
+    """Return the meaning of each metric that is known."""
     rows = {name: row_of(name) for name in names}
-    return {name: {"unit": row.unit, "sentence": row.sentence} for name, row in rows.items() if row}
+    return {name: {"sentence": row.sentence} for name, row in rows.items() if row}

@@ -1,4 +1,4 @@
-"""The content of a report that follows its runs: built again when their files have changed, as far as they have."""
+"""The content of a report that follows its runs; only what has changed is built again."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from verl_like.report import samples
 from verl_like.report.content import Content, RunContent, composed, run_content
 from verl_like.report.page import page
-from verl_like.report.run_files import RunFiles, SamplesFile
-from verl_like.report.samples import PackedFile, Shown, left_out, packed_file, shown_samples
+from verl_like.report.run_files import RunFiles, SamplesFile, size_and_time
+from verl_like.report.samples import PackedFile, packed_file, shown_samples
 from verl_like.runs.lock import is_held
 from verl_like.telemetry.metrics_file import MetricsFile
 
@@ -124,20 +123,14 @@ class _RefreshedRun:
         files = RunFiles(self.files.folder)
         files.series = self._metrics.series
         known, self._packed = self._packed, {}
-        self.part = run_content(files, self._prefix, show_samples=partial(self._show, known))
+        # A server sends each shard alone, so their sum has no limit.
+        show = partial(shown_samples, pack=partial(self._pack, known), max_shard_bytes=float("inf"))
+        self.part = run_content(files, self._prefix, show_samples=show)
         self.files = files
-
-    def _show(self, known: _Packed, files: Sequence[SamplesFile], prefix: str) -> Shown:
-        """Choose and compress samples; a server sends each shard alone, so their sum has no limit."""
-        chosen = lasting_choice(files)
-        shown = shown_samples(chosen, prefix, pack=partial(self._pack, known), max_shard_bytes=float("inf"))
-        if len(chosen) < len(files):
-            shown.notes.append(left_out(len(files) - len(chosen), len(files)))
-        return shown
 
     def _pack(self, known: _Packed, file: SamplesFile) -> PackedFile:
         """Compress a samples file, unless it is as it was."""
-        state = _size_and_time(file.path)
+        state = size_and_time(file.path)
         before = known.get(file)
         packed = before[1] if before is not None and before[0] == state else packed_file(file)
         self._packed[file] = state, packed
@@ -154,34 +147,13 @@ class _RefreshedRun:
         return True
 
 
-def lasting_choice(files: Sequence[SamplesFile]) -> list[SamplesFile]:
-    """Return files of at most ``MAX_READ_BYTES`` together, evenly spaced, and the last.
-
-    The distance between them is a power of two. So files that were chosen once stay chosen while a run writes more,
-    until their number is halved.
-    """
-    sizes = {file: file.path.stat().st_size for file in files}
-    distance, chosen = 1, list(files)
-    while sum(sizes[file] for file in chosen) > samples.MAX_READ_BYTES and distance < len(files):
-        distance *= 2
-        chosen = sorted({*files[::distance], *files[-1:]})
-    return chosen
-
-
 def _state(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield everything that the content of a run depends on."""
     is_running = is_held(folder)
     yield ".lock", (int(is_running), int(time.time() / MINUTE_S) if is_running else 0)
     found = [folder / name for name in READ]
     found += [path for pattern in FOLDERS for path in folder.glob(pattern)]
-    for path in found:
-        if path.exists():
-            yield str(path), _size_and_time(path)
-
-
-def _size_and_time(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
+    yield from ((str(path), size_and_time(path)) for path in found)
 
 
 def _published(content: Content) -> Published:

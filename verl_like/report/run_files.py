@@ -1,8 +1,12 @@
-"""The files of a run's folder, read for a report; what is missing or damaged counts as absent."""
+"""The files of a run's folder, read for a report. Missing and damaged files count as absent.
+
+A run that works removes old samples files while they are read.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -112,6 +116,25 @@ class RunFiles:
         return found if isinstance(found, dict) else {}
 
     @property
+    def started_unix_s(self) -> float:
+        """Unix time of the newest start, which writes ``config.yaml``; 0 without this file."""
+        return size_and_time(self.folder / CONFIG)[1] / 1e9
+
+    @property
+    def seed(self) -> object:
+        """``trainer.seed``; None if it was not recorded."""
+        return self._trainer.get("seed")
+
+    @property
+    def _trainer(self) -> Mapping[str, Any]:
+        found = self.settings.get("trainer")
+        return found if isinstance(found, dict) else {}
+
+    def points(self, name: str) -> dict[int, float]:
+        """Return step -> value of a metric, without values that are not finite."""
+        return {step: value for step, value in self.series.get(name, {}).items() if math.isfinite(value)}
+
+    @property
     def last_step(self) -> int:
         """The last step with metrics; 0 if there is none."""
         return max((step for points in self.series.values() for step in points), default=0)
@@ -122,9 +145,7 @@ class RunFiles:
 
         Without ``trainer.total_training_steps``, it follows from the epochs that the steps so far have taken.
         """
-        trainer = self.settings.get("trainer")
-        planned = trainer if isinstance(trainer, dict) else {}
-        steps, epochs = planned.get("total_training_steps"), planned.get("total_epochs")
+        steps, epochs = self._trainer.get("total_training_steps"), self._trainer.get("total_epochs")
         if isinstance(steps, int) and steps > 0:
             return steps
         step, epoch = next(reversed(self.series.get("progress/epoch", {}).items()), (0, 0.0))
@@ -148,11 +169,11 @@ class RunFiles:
 
     def ledger(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of ``ledger.jsonl``: one per step and process."""
-        return _objects(self.folder / "ledger.jsonl")
+        return objects_of(self.folder / "ledger.jsonl")
 
     def trace(self) -> Iterator[dict[str, Any]]:
         """Yield the events of ``trace.json``, which has one per line."""
-        return _objects(self.folder / "trace.json")
+        return objects_of(self.folder / "trace.json")
 
     def samples(self) -> list[SamplesFile]:
         """Return the samples files, sorted by step."""
@@ -173,17 +194,25 @@ class RunFiles:
 
     def num_failed_samples(self) -> int:
         """Return the rows of ``samples/reward_failures.jsonl``."""
-        path = self.folder / "samples" / FAILURES
-        if not path.exists():
-            return 0
-        with path.open("rb") as lines:
-            return sum(1 for _ in lines)
+        return sum(1 for _ in _lines(self.folder / "samples" / FAILURES))
 
     def records_bytes(self) -> int:
         """Return the size of the records that ``trainer.max_records_gib`` limits."""
         paths = [self.folder / "ledger.jsonl", self.folder / "trace.json", *(self.folder / "samples").glob("*")]
         kept = (self.folder / "capsules" / "kept").rglob("*")
-        return sum(path.stat().st_size for path in (*paths, *kept) if path.is_file())
+        return sum(size_and_time(path)[0] for path in (*paths, *kept) if path.is_file())
+
+    @property
+    def newest_logs(self) -> Path | None:
+        """The folder of the logs of the newest start; None if there is none."""
+        starts = [path for path in (self.folder / "logs").glob("*") if path.name.isdecimal()]
+        return max(starts, key=lambda path: int(path.name), default=None)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The model and the commit of the checkout, as far as the run has recorded them."""
+        found = {"model": self.summary.get("model"), "commit": self.summary.get("git_commit")}
+        return {name: str(value) for name, value in found.items() if value}
 
     def versions(self) -> Mapping[str, str]:
         """Return the versions of the libraries that the run used."""
@@ -191,7 +220,21 @@ class RunFiles:
         return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def object_of(line: str) -> dict[str, Any] | None:
+def size_and_time(path: Path) -> tuple[int, int]:
+    """Return the bytes of a file and the time of its last change in ns; zeros if it is missing."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def objects_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a file that has one per line; none if it is missing."""
+    return (found for line in _lines(path) if (found := _object_of(line)) is not None)
+
+
+def _object_of(line: str) -> dict[str, Any] | None:
     """Return the JSON object of a line; None for the brackets of an array, or a line that was not finished."""
     try:
         found = json.loads(line.rstrip().rstrip(","))
@@ -200,11 +243,13 @@ def object_of(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.exists():
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        file = path.open(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
         return
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        yield from (found for line in lines if (found := object_of(line)) is not None)
+    with file:
+        yield from file
 
 
 def _text(path: Path) -> str:

@@ -7,11 +7,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from verl_like.masking import masked_text
 from verl_like.report.thinning import rounded
 
 MAX_CHARS = 20_000  # of a text; the run's folder has all
-MAX_TOKENS = 4096  # of a response whose tokens are shown
 # Keys of a line that have their own field in an entry, or that would repeat one.
 _PLACED = {
     "prompt", "response", "ground_truth", "score", "failure", "seconds", "components", "data_source", "uid", "sample",
@@ -20,7 +18,7 @@ _PLACED = {
 }  # fmt: skip
 
 
-def entry_of(line: Mapping[str, Any], mask: Callable[[str], str] = masked_text) -> dict[str, Any]:
+def entry_of(line: Mapping[str, Any], mask: Callable[[str], str]) -> dict[str, Any]:
     """Return the entry of one line of a samples file.
 
     Args:
@@ -35,10 +33,9 @@ def entry_of(line: Mapping[str, Any], mask: Callable[[str], str] = masked_text) 
         "score": _number(line.get("score")),
         "failure": texts.cut("failure", line["failure"]) if line.get("failure") else None,
         "seconds": _number(line.get("seconds")),
-        "components": {name: _shown(value) for name, value in (line.get("components") or {}).items()},
+        "components": {name: _component(value, texts) for name, value in (line.get("components") or {}).items()},
         "source": _as_text(line.get("data_source", "")),
         "uid": _as_text(line.get("uid", "")),
-        "sample": line.get("sample", 0),
         "finish": _as_text(line.get("finish_reason", "")),
         "length": line.get("response_tokens", len(line.get("response_ids") or ())),
         "advantage": _number(line.get("advantage", line.get("advantage_mean"))),
@@ -58,14 +55,14 @@ def entry_of(line: Mapping[str, Any], mask: Callable[[str], str] = masked_text) 
 
 
 class _Texts:
-    """Cuts long texts, and counts what it has left out by field."""
+    """Masks secrets, cuts long texts, and counts what it has left out by field."""
 
     def __init__(self, mask: Callable[[str], str]) -> None:
         self.left_out: dict[str, int] = {}
-        self._mask = mask
+        self.mask = mask
 
     def cut(self, field: str, text: object) -> str:
-        text = self._mask(_as_text(text))
+        text = self.mask(_as_text(text))
         if len(text) > MAX_CHARS:
             self.left_out[field] = self.left_out.get(field, 0) + len(text) - MAX_CHARS
         return text[:MAX_CHARS]
@@ -75,7 +72,7 @@ def _context(line: Mapping[str, Any], texts: _Texts) -> dict[str, Any]:
     """Return the messages of one row of an episode, with the numbers of its turns, and the tokens of the response."""
     episode = line.get("episode")
     if not isinstance(episode, dict):
-        return {"messages": None, "num_prompt_messages": 0, "tokens": _tokens(line.get("tokens"))}
+        return {"messages": None, "num_prompt_messages": 0, "tokens": _tokens(line.get("tokens"), texts)}
     messages = [_message(each, texts) for each in _chat(episode)]
     given = line.get("turns")
     turns = [turn for turn in given if isinstance(turn, dict)] if isinstance(given, list) else []
@@ -84,7 +81,7 @@ def _context(line: Mapping[str, Any], texts: _Texts) -> dict[str, Any]:
     for message, turn in zip(written[::-1], turns[::-1], strict=False):
         message["turn"] = {name: _number(turn.get(name)) for name in ("index", "tokens", "reward")}
     num_prompt = len(episode.get("prompt") or ())
-    return {"messages": messages, "num_prompt_messages": num_prompt, "tokens": _tokens(line.get("tokens"))}
+    return {"messages": messages, "num_prompt_messages": num_prompt, "tokens": _tokens(line.get("tokens"), texts)}
 
 
 def _chat(episode: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -101,10 +98,9 @@ def _message(message: Mapping[str, Any], texts: _Texts) -> dict[str, Any]:
         "content": texts.cut("messages", _content(message.get("content"))),
         "reasoning": texts.cut("messages", reasoning) if reasoning else None,
         "calls": [
-            {"name": _as_text(call.get("name", "")), "arguments": texts.cut("messages", call.get("arguments", ""))}
-            for call in calls
+            {name: texts.cut("messages", call.get(name, "")) for name in ("name", "arguments")} for call in calls
         ],
-        "name": _as_text(message["name"]) if message.get("name") else None,
+        "name": texts.cut("messages", message["name"]) if message.get("name") else None,
     }
 
 
@@ -118,9 +114,13 @@ def _content(content: object) -> str:
     return _as_text(content)
 
 
-def _tokens(tokens: object) -> dict[str, Any] | None:
-    """Return the texts of the response's tokens and their columns."""
+def _tokens(tokens: object, texts: _Texts) -> dict[str, Any] | None:
+    """Return the texts of the response's tokens and their columns; None if a secret extends over tokens."""
     if not isinstance(tokens, dict) or not isinstance(tokens.get("text"), list):
+        return None
+    pieces = [_as_text(text) for text in tokens["text"]]
+    whole = "".join(pieces)
+    if texts.mask(whole) != whole:
         return None
     given = {name: values for name, values in tokens.items() if name != "text"}
     columns = {
@@ -132,11 +132,9 @@ def _tokens(tokens: object) -> dict[str, Any] | None:
         "mask": given.get("response_mask"),
     }
     return {
-        "text": [_as_text(text) for text in tokens["text"][:MAX_TOKENS]],
+        "text": pieces,
         "columns": {
-            name: [_short(value) for value in values[:MAX_TOKENS]]
-            for name, values in columns.items()
-            if isinstance(values, list)
+            name: [_short(value) for value in values] for name, values in columns.items() if isinstance(values, list)
         },
     }
 
@@ -164,8 +162,8 @@ def _number(value: object) -> float | None:
     return rounded(float(value)) if isinstance(value, int | float) else None
 
 
-def _shown(value: object) -> float | str | None:
-    return _number(value) if isinstance(value, int | float) else _as_text(value)[:MAX_CHARS]
+def _component(value: object, texts: _Texts) -> float | str | None:
+    return _number(value) if isinstance(value, int | float) else texts.cut("components", value)
 
 
 def _as_text(value: object) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from verl_like.masking import masking
-from verl_like.report.run_files import VALIDATION, SamplesFile, object_of
+from verl_like.report.run_files import TRAIN, VALIDATION, SamplesFile, objects_of, size_and_time
 from verl_like.report.sample_entry import entry_of
 
 MAX_READ_BYTES = 80e6  # of samples files; others are left out, evenly over the run
-MAX_SHARD_BYTES = 7.5e6  # of all shards, compressed: 10 MB in the page, which is base64
 LEVEL = 6  # of compression
 MAX_EXCERPT = 80  # characters of the prompt in the index
 
@@ -26,14 +25,12 @@ class Shown:
         index: columns with one entry per sample.
         steps: an entry per file; with the name of its shard.
         shards: compressed texts, by name.
-        token_columns: columns of tokens that some sample has.
         notes: what was left out, a sentence each.
     """
 
     index: dict[str, list[Any]] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
     shards: dict[str, bytes] = field(default_factory=dict)
-    token_columns: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -44,36 +41,33 @@ class PackedFile:
     Args:
         rows: of the index, without the columns that name the file.
         content: its texts, compressed.
-        token_columns: columns of tokens that some sample has.
     """
 
     file: SamplesFile
     rows: list[dict[str, Any]]
     content: bytes
-    token_columns: list[str]
 
 
 Pack = Callable[[SamplesFile], PackedFile]
 
 
-def shown_samples(
-    files: Sequence[SamplesFile], prefix: str, *, pack: Pack | None = None, max_shard_bytes: float | None = None
-) -> Shown:
+def shown_samples(files: Sequence[SamplesFile], prefix: str, *, pack: Pack, max_shard_bytes: float) -> Shown:
     """Return the samples of these files, as far as they fit.
 
     Args:
         prefix: of the shards' names.
-        pack: reads and compresses a file; by default :func:`packed_file`.
-        max_shard_bytes: of all shards; by default ``MAX_SHARD_BYTES``.
+        pack: reads and compresses a file.
+        max_shard_bytes: of all shards, about.
     """
     shown = Shown()
-    chosen = _readable(files)
+    chosen = lasting_choice(files)
     if len(chosen) < len(files):
-        shown.notes.append(left_out(len(files) - len(chosen), len(files)))
-    packed = [found for file in chosen if (found := (pack or packed_file)(file)).rows]
-    share = (MAX_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes) / max(
-        sum(len(each.content) for each in packed), 1
-    )
+        shown.notes.append(
+            f"The samples of {len(files) - len(chosen)} of {len(files)} files are left out: together they are too "
+            "large for a page. The run's folder has all of them."
+        )
+    packed = [found for file in chosen if (found := pack(file)).rows]
+    share = max_shard_bytes / max(sum(len(each.content) for each in packed), 1)
     if share < 1.0:
         num_before = sum(len(each.rows) for each in packed)
         packed = [_packed(each.file, _some_groups(_unpacked(each), share)) for each in packed]
@@ -81,29 +75,35 @@ def shown_samples(
         shown.notes.append(f"{num_kept:,} of {num_before:,} samples are shown: whole groups, the first of each step.")
     for each in packed:
         name = f"{prefix}-{each.file.kind}-{each.file.step}"
-        shown.steps.append({"kind": each.file.kind, "step": each.file.step, "rows": len(each.rows), "shard": name})
+        shown.steps.append({"kind": each.file.kind, "step": each.file.step, "shard": name})
         shown.shards[name] = each.content
     shown.index = _index(packed)
-    shown.token_columns = list(dict.fromkeys(name for each in packed for name in each.token_columns))
     return shown
 
 
-def left_out(number: int, of: int) -> str:
-    """Return the note on files that are not read."""
-    return (
-        f"The samples of {number} of {of} files are left out: together they are too large for a page. The run's folder "
-        "has all of them."
-    )
+def lasting_choice(files: Sequence[SamplesFile]) -> list[SamplesFile]:
+    """Return files of at most ``MAX_READ_BYTES`` together: of each kind evenly spaced ones, and the last.
+
+    The distance between them is a power of two. So files that were chosen once stay chosen while a run writes more,
+    until their number is halved. The first and the last file of each kind are chosen, however large they are.
+    """
+    kinds = [[file for file in files if file.kind == kind] for kind in (TRAIN, VALIDATION)]
+    sizes = {file: size_and_time(file.path)[0] for file in files}
+    distance, chosen = 1, list(files)
+    while sum(sizes[file] for file in chosen) > MAX_READ_BYTES and distance < len(files):
+        distance *= 2
+        chosen = sorted({each for kind in kinds for each in (*kind[::distance], *kind[-1:])})
+    return chosen
 
 
 def packed_file(file: SamplesFile) -> PackedFile:
     """Read a samples file and compress it."""
-    return _packed(file, list(_entries(file)))
+    mask = masking()
+    return _packed(file, [entry_of(line, mask) for line in objects_of(file.path)])
 
 
 def _packed(file: SamplesFile, entries: Sequence[dict[str, Any]]) -> PackedFile:
-    columns = (name for entry in entries for name in (entry["tokens"] or {}).get("columns", ()))
-    return PackedFile(file, [_row(entry) for entry in entries], compressed(entries), list(dict.fromkeys(columns)))
+    return PackedFile(file, [_row(entry) for entry in entries], compressed(entries))
 
 
 def _unpacked(packed: PackedFile) -> list[dict[str, Any]]:
@@ -118,24 +118,6 @@ def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
         "failure": (entry["failure"] or "")[:MAX_EXCERPT],
         "text": entry["prompt"][-MAX_EXCERPT:],
     }
-
-
-def _entries(file: SamplesFile) -> Iterator[dict[str, Any]]:
-    mask = masking()
-    with file.path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if (found := object_of(line)) is not None:
-                yield entry_of(found, mask)
-
-
-def _readable(files: Sequence[SamplesFile]) -> list[SamplesFile]:
-    """Return files of at most ``MAX_READ_BYTES`` together, evenly spaced; the first and the last are among them."""
-    sizes = [file.path.stat().st_size for file in files]
-    total = sum(sizes)
-    if total <= MAX_READ_BYTES:
-        return list(files)
-    number = max(int(len(files) * MAX_READ_BYTES / total), 2)
-    return [files[round(i * (len(files) - 1) / (number - 1))] for i in range(number)]
 
 
 def _some_groups(entries: Sequence[dict[str, Any]], share: float) -> list[dict[str, Any]]:

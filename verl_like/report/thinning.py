@@ -9,16 +9,16 @@ MAX_POINTS = 2000  # of a curve; wide screens have 2,000 to 4,000 pixels
 DIGITS = 6  # significant
 
 
-def thinned(points: Mapping[int, float], max_points: int = MAX_POINTS) -> tuple[list[int], list[float | None]]:
-    """Return steps and values, about ``max_points`` of many; a value that is not finite becomes None.
+def thinned(points: Mapping[int, float]) -> tuple[list[int], list[float | None]]:
+    """Return steps and values, about ``MAX_POINTS`` of many; a value that is not finite becomes None.
 
     Args:
         points: step -> value, sorted by step.
     """
     steps, values = list(points), list(points.values())
-    if len(steps) > max_points:
+    if len(steps) > MAX_POINTS:
         ends = {0, len(steps) - 1}  # the page shows the last value as a number
-        kept = sorted(ends.union(_extremes(values, num_buckets=max_points // 2)))
+        kept = sorted(ends.union(_extremes(values, num_buckets=MAX_POINTS // 2)))
         steps, values = [steps[i] for i in kept], [values[i] for i in kept]
     return steps, [rounded(value) for value in values]
 
