@@ -283,8 +283,9 @@ def _export(command: argparse.ArgumentParser) -> None:
 def _report(command: argparse.ArgumentParser) -> None:
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders; several share the charts")
     which = "file of the page; default is RUN/report.html, and report.html for several runs"
-    command.add_argument("--out", type=Path, help=which)
-    command.add_argument("--json", action="store_true", help="print the page's content as JSON, for programs")
+    result = command.add_mutually_exclusive_group()
+    result.add_argument("--out", type=Path, help=which)
+    result.add_argument("--json", action="store_true", help="print the page's content as JSON, for programs")
 
 
 def _watch(command: argparse.ArgumentParser) -> None:

@@ -41,8 +41,8 @@ def _refuse_other_file(path: Path) -> None:
         raise ValueError(f"{path} is a folder, and the report is a file. Give e.g. --out {path}/{NAME}.")
     if path.exists():
         with path.open("rb") as file:
-            begin = file.read(len(MARK) + 64)
-        if MARK.encode() not in begin:
+            start = file.read(len(MARK) + 64)
+        if MARK.encode() not in start:
             raise ValueError(f"{path} exists and is no report. Give another file with --out.")
 
 
