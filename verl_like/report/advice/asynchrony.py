@@ -6,7 +6,7 @@ from verl_like.report.advice.curve import Curve
 from verl_like.report.advice.rule import ALARM, TUNING, Rule, Symptom
 from verl_like.report.advice.run_view import STEP_S, RunView
 from verl_like.report.advice.time_shares import share_of_step
-from verl_like.report.advice.wording import changed, named, percent, scaled
+from verl_like.report.advice.wording import changed, named, percent
 
 MIN_ESS_FRAC, GOOD_ESS_FRAC = 0.5, 0.8  # of all tokens: half of a batch counts for nothing
 MIN_KEPT_FRAC, GOOD_KEPT_FRAC = 0.5, 0.9  # IcePop masks about 0.002, a strict rejection a few percent
@@ -37,7 +37,7 @@ def _lost(view: RunView, limits: dict[str, float]) -> Symptom | None:
     weighs = "a batch weighs only as much as" if now.metric == ESS else "a batch keeps only"
     if age is not None and age.median > 0:
         remedy = f"Responses are {age.median:.1f} updates old ({STALENESS}): lower {named(view, MAX_STALENESS)}, or "
-        knob = scaled(view, MAX_STALENESS, 0.5)
+        knob = fresher(view)
     else:
         remedy = f"Engine and trainer differ: set rollout.sync_checksum=true or {named(view, 'rollout.dtype')}, or "
         knob = changed(view, "rollout.sync_checksum", "true")
@@ -50,6 +50,13 @@ def _lost(view: RunView, limits: dict[str, float]) -> Symptom | None:
         step=now.last_step,
         knob=knob,
     )
+
+
+def fresher(view: RunView) -> str | None:
+    """Return the override that halves the largest age; None if ``trainer.pipeline_depth`` needs more than that."""
+    age, depth = view.option(MAX_STALENESS) or 0, view.option("trainer.pipeline_depth") or 0
+    lower = max(round(age / 2), 1)
+    return f"{MAX_STALENESS}={lower}" if lower < age and depth <= lower + 1 else None
 
 
 def responses_are_old(view: RunView) -> Symptom | None:
@@ -65,7 +72,7 @@ def responses_are_old(view: RunView) -> Symptom | None:
         f"(cluster.placement), or lower {MAX_STALENESS}, which costs no time here.",
         metric=STALENESS,
         step=age.last_step,
-        knob=scaled(view, MAX_STALENESS, 0.5),
+        knob=fresher(view),
     )
 
 

@@ -133,7 +133,7 @@ def _train_score(view: RunView, step: int) -> float:
     """Return the mean training score of the window that ends at a step, or of the first one."""
     scores = view.curve(SCORE)
     until = scores.at([at for at in scores.steps if at <= step]).newest(WINDOW)
-    return (until or scores.first(WINDOW)).mean
+    return (until or scores.first()).mean
 
 
 def loss_rises(view: RunView) -> Symptom | None:

@@ -34,8 +34,8 @@ class Curve:
     def newest(self, count: int = WINDOW) -> Curve:
         return self.slice(max(len(self) - count, 0), None)
 
-    def first(self, count: int = WINDOW) -> Curve:
-        return self.slice(None, count)
+    def first(self) -> Curve:
+        return self.slice(None, WINDOW)
 
     def at(self, steps: Collection[int]) -> Curve:
         """Return the points at those of the steps that the curve has."""

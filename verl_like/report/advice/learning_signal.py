@@ -15,13 +15,14 @@ MIN_SIGNAL_FRAC = 0.05  # below it, a batch of 64 prompts has three groups to le
 MAX_SILENT_FRAC = 0.4  # of groups: as many rollouts are wasted, which other prompts would not be
 MAX_BATCHES = 3.0  # that filter_groups draws for one: two thirds of the rollouts are dropped
 MIN_CRITIC_STEPS = 30  # a fresh value head explains nothing at first
+CRITIC_WARMUP = 20  # steps that are proposed
 
 SIGNAL = "rollout/signal_frac"
 SAMPLER, FILTER = "data.sampler", "algorithm.filter_groups"
 
 
 def scores_are_constant(view: RunView) -> Symptom | None:
-    """Find windows in which every response got one score; the best score of a task that was learnt is well."""
+    """Find a window in which all responses got the same score, unless it is the best score after worse ones."""
     lowest, highest, found = view.window(LOWEST), view.window(HIGHEST), score_range(view)
     if lowest is None or highest is None or found is None or _learns_from_a_teacher(view.config):
         return None
@@ -40,13 +41,19 @@ def scores_are_constant(view: RunView) -> Symptom | None:
             f"responses (`verl-like rescore`). If they are right, the prompts are too hard or too easy: "
             f"choose others in data.train_files, or by {SAMPLER}=curriculum."
         )
-        knob = changed(view, SAMPLER, "curriculum")
+        knob = _curriculum(view)
     return Symptom(
         text=f"Every response got the score {number(score)} ({SCORE}) over {lowest.span}, so nothing is learnt. {why}",
         metric=SCORE,
         step=lowest.last_step,
         knob=knob,
     )
+
+
+def _curriculum(view: RunView) -> str | None:
+    """Return the override that draws prompts by their scores; None if the run selects its prompts already."""
+    selects = view.option(SAMPLER) or view.option("data.train_weights")
+    return None if selects else f"{SAMPLER}=curriculum"
 
 
 def no_signal(view: RunView) -> Symptom | None:
@@ -82,7 +89,7 @@ def _learns_from_a_teacher(config: Config | None) -> bool:
 
 def _without_signal(view: RunView, now: Curve, more: list[str]) -> Symptom:
     can_filter = view.option("trainer.schedule") == "sync"
-    remedies = [changed(view, SAMPLER, "curriculum"), changed(view, FILTER, "true") if can_filter else None]
+    remedies = [_curriculum(view), changed(view, FILTER, "true") if can_filter else None]
     found = [remedy for remedy in remedies if remedy is not None]
     others = " or ".join([*more, f"a larger {named(view, 'rollout.n')}"])
     return Symptom(
@@ -104,7 +111,7 @@ def many_batches_are_drawn(view: RunView) -> Symptom | None:
         f"prompts whose scores differ; with a larger {named(view, 'rollout.n')}, fewer groups have equal scores.",
         metric=now.metric,
         step=now.last_step,
-        knob=changed(view, SAMPLER, "curriculum"),
+        knob=_curriculum(view),
     )
 
 
@@ -118,7 +125,9 @@ def critic_explains_nothing(view: RunView) -> Symptom | None:
         f"{named(view, 'critic.warmup_steps')}.",
         metric=now.metric,
         step=now.last_step,
-        knob=changed(view, "critic.warmup_steps", "20"),
+        knob=None
+        if (view.option("critic.warmup_steps") or 0) >= CRITIC_WARMUP
+        else f"critic.warmup_steps={CRITIC_WARMUP}",
     )
 
 

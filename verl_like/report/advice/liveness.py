@@ -24,7 +24,8 @@ def hangs(view: RunView) -> Symptom | None:
         text=f"The watchdog reported {count}{f': {shown}' if shown else '.'} The folder stalls/ has the stacks of all "
         f"processes. If the process was only slow, raise {named(view, 'trainer.stall_after_s')}; "
         f"{named(view, 'trainer.on_stall')} can be restart, with {named(view, RESTARTS)}.",
-        knob=changed(view, "trainer.on_stall", "restart"),
+        # Without restarts, the other option is refused.
+        knob=changed(view, "trainer.on_stall", "restart") if view.option(RESTARTS) else f"{RESTARTS}=3",
     )
 
 
@@ -98,7 +99,7 @@ LIVENESS: tuple[Rule, ...] = (
     Rule(
         level=ALARM,
         title="The run ended early",
-        sees="a run before its last step on which no process works, and that nobody interrupted",
+        sees="a run that stopped before its last step and was not interrupted by a user",
         threshold="any",
         change=(RESTARTS, "trainer.save_freq", "reward.max_failure_frac"),
         find=ended_early,

@@ -6,6 +6,7 @@ from verl_like.report.advice.curve import Curve
 from verl_like.report.advice.rule import ALARM, TUNING, Rule, Symptom
 from verl_like.report.advice.run_view import RunView
 from verl_like.report.advice.wording import named, percent, scaled
+from verl_like.telemetry.run_ledger import PEAKS, PLANNED
 
 MIN_LEAK_STEPS = 40  # allocators and caches fill in the first steps
 SETTLING_FRAC = 0.1  # of the steps, which do not count
@@ -15,12 +16,12 @@ MAX_LENGTH_GROWTH = 1.25  # longer responses need more memory without a leak
 MIN_REFERENCES = 20  # growth; a step in progress holds a few more or fewer
 MAX_OVER_PLAN = 1.1  # times the plan, which measured runs keep within a few percent
 MIN_PREEMPTED_FRAC = 0.01  # of the responses, each computed twice
-MAX_RECORDS_FRAC = 0.9  # of trainer.max_records_gib: older records are dropped from there on
-LARGE_RECORDS_GIB = 20.0  # without a limit
+LARGE_RECORDS_GIB = 20.0
 
 # The first one that leaks is reported: a worker's memory includes that of the others.
 OF_PROCESSES = ("memory/device_gib", "memory/rss_gib", "memory/all_rss_gib")
 REFERENCES, SPILLED, PREEMPTIONS = "store/live_references", "store/spilled_bytes", "rollout/preemptions"
+CPU_CACHE, GPU_CACHE = "rollout.kv_cache_memory_gib", "rollout.gpu_memory_utilization"
 STORE_GIB, RECORDS_GIB = "cluster.object_store_memory_gib", "trainer.max_records_gib"
 
 
@@ -79,22 +80,21 @@ def _responses_grow(view: RunView) -> bool:
 
 
 def memory_exceeds_the_plan(view: RunView) -> Symptom | None:
-    planned, largest = view.planned_gib, view.largest_gib
-    if not planned or not largest or largest <= MAX_OVER_PLAN * planned:
+    planned, measured = view.curve(PLANNED), next((curve for name in PEAKS if (curve := view.curve(name))), None)
+    if not planned or measured is None:
         return None
-    metric = "memory/device_peak_gib" if view.curve("memory/device_peak_gib") else "memory/peak_gib"
+    (largest, step), expected = max(zip(measured.values, measured.steps, strict=True)), planned.values[-1]
+    if largest <= MAX_OVER_PLAN * expected:
+        return None
+    cache = GPU_CACHE if measured.metric == PEAKS[0] else CPU_CACHE
     return Symptom(
-        text=f"A worker needed {largest:.2f} GiB ({metric}), but the plan expected {planned:.2f}. A longer batch "
-        f"may run out of memory: lower {named(view, 'actor.max_tokens_per_micro_batch')} as far as the longest row, or "
-        f"{named(view, 'rollout.gpu_memory_utilization')} on GPUs.",
-        metric=metric,
-        step=_largest_step(view.curve(metric)),
-        knob=scaled(view, "rollout.kv_cache_memory_gib", 0.5) if metric == "memory/peak_gib" else None,
+        text=f"A worker needed {largest:.2f} GiB ({measured.metric}), but the plan expected {expected:.2f}. A longer "
+        f"batch may run out of memory: lower {named(view, 'actor.max_tokens_per_micro_batch')} as far as the longest "
+        f"row, or {named(view, cache)}.",
+        metric=measured.metric,
+        step=step,
+        knob=scaled(view, CPU_CACHE, 0.5) if cache == CPU_CACHE else None,
     )
-
-
-def _largest_step(curve: Curve) -> int | None:
-    return max(zip(curve.values, curve.steps, strict=True))[1] if curve else None
 
 
 def store_spills(view: RunView) -> Symptom | None:
@@ -117,36 +117,25 @@ def requests_are_preempted(view: RunView) -> Symptom | None:
     rows = view.num_rows(preempted) if preempted is not None else 0.0
     if preempted is None or rows <= 0 or preempted.total < MIN_PREEMPTED_FRAC * rows:
         return None
-    is_gpu = bool(view.curve("memory/device_gib"))
-    cache = "rollout.gpu_memory_utilization" if is_gpu else "rollout.kv_cache_memory_gib"
+    cache = GPU_CACHE if view.curve("memory/device_gib") else CPU_CACHE
     return Symptom(
         text=f"Engines preempted {preempted.total:.0f} requests over {preempted.span} ({PREEMPTIONS}, "
         f"{percent(preempted.total / rows)} of the responses) for lack of KV cache, and computed them again. Raise "
         f"{named(view, cache)}, or lower {named(view, 'rollout.max_num_seqs')}.",
         metric=PREEMPTIONS,
         step=preempted.last_step,
-        knob=scaled(view, "rollout.max_num_seqs", 0.5) if is_gpu else scaled(view, cache, 2),
+        knob=scaled(view, CPU_CACHE, 2) if cache == CPU_CACHE else None,
     )
 
 
-def records_are_thinned(view: RunView) -> Symptom | None:
-    limit, size = view.option(RECORDS_GIB), view.records_gib
-    if limit is None or size is None:
+def records_have_no_limit(view: RunView) -> Symptom | None:
+    if view.option(RECORDS_GIB) != 0 or view.records_gib < LARGE_RECORDS_GIB:
         return None
-    if limit == 0 and size >= LARGE_RECORDS_GIB:
-        return Symptom(
-            text=f"The run's records (samples, ledger, trace) take {size:.1f} GiB and have no limit. {RECORDS_GIB}=1.5 "
-            f"thins the older ones; fewer trainer.num_samples_to_save need less.",
-            knob=f"{RECORDS_GIB}=1.5",
-        )
-    if limit > 0 and size >= MAX_RECORDS_FRAC * limit:
-        return Symptom(
-            text=f"The run's records (samples, ledger, trace) take {size:.2f} GiB of {named(view, RECORDS_GIB)}, so "
-            f"those of older steps are dropped. Raise it to keep more, or lower "
-            f"{named(view, 'trainer.num_samples_to_save')}.",
-            knob=scaled(view, RECORDS_GIB, 2),
-        )
-    return None
+    return Symptom(
+        text=f"The run's records (samples, ledger, trace) take {view.records_gib:.1f} GiB and have no limit. "
+        f"{RECORDS_GIB}=1.5 thins the older ones; a lower {named(view, 'trainer.num_samples_to_save')} needs less.",
+        knob=f"{RECORDS_GIB}=1.5",
+    )
 
 
 LEAKS: tuple[Rule, ...] = (
@@ -171,9 +160,9 @@ MEMORY: tuple[Rule, ...] = (
     Rule(
         level=TUNING,
         title="Memory exceeds the plan",
-        sees="memory/peak_gib, or memory/device_peak_gib on GPUs, over memory/planned_gib",
+        sees=f"{PEAKS[1]}, or {PEAKS[0]} on GPUs, over {PLANNED}",
         threshold=f"above {MAX_OVER_PLAN:g} times",
-        change=("actor.max_tokens_per_micro_batch", "rollout.gpu_memory_utilization", "rollout.kv_cache_memory_gib"),
+        change=("actor.max_tokens_per_micro_batch", GPU_CACHE, CPU_CACHE),
         find=memory_exceeds_the_plan,
     ),
     Rule(
@@ -189,15 +178,15 @@ MEMORY: tuple[Rule, ...] = (
         title="The KV cache is too small",
         sees=f"{PREEMPTIONS} over the responses",
         threshold=f"{percent(MIN_PREEMPTED_FRAC)} or more",
-        change=("rollout.kv_cache_memory_gib", "rollout.gpu_memory_utilization", "rollout.max_num_seqs"),
+        change=(CPU_CACHE, GPU_CACHE, "rollout.max_num_seqs"),
         find=requests_are_preempted,
     ),
     Rule(
         level=TUNING,
-        title="Records are thinned",
+        title="Records have no limit",
         sees="size of the run's records",
-        threshold=f"{percent(MAX_RECORDS_FRAC)} of {RECORDS_GIB}, or {LARGE_RECORDS_GIB:g} GiB without a limit",
+        threshold=f"{LARGE_RECORDS_GIB:g} GiB with {RECORDS_GIB}=0",
         change=(RECORDS_GIB, "trainer.num_samples_to_save"),
-        find=records_are_thinned,
+        find=records_have_no_limit,
     ),
 )

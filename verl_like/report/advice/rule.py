@@ -18,7 +18,7 @@ class Advisory:
     """Advice on a run.
 
     Args:
-        level: "alarm" if the run is ill, "tuning" if it could be faster or learn more.
+        level: "alarm" if something is wrong with the run, "tuning" if it could be faster or learn more.
         text: sentences with the metric, its number and the option to change.
         step: the step to read first.
         knob: an override of the command line that follows the advice.

@@ -29,7 +29,6 @@ class RunView:
         total_steps: planned number of steps.
         silent_s: of a running run, seconds since it wrote its newest metrics.
         num_failed_samples: rows of ``samples/reward_failures.jsonl``.
-        planned_gib, largest_gib: memory of a worker: peak expected by the plan, and the largest so far.
         records_gib: size of the records that ``trainer.max_records_gib`` limits.
     """
 
@@ -42,22 +41,20 @@ class RunView:
     total_steps: int | None = None
     silent_s: float | None = None
     num_failed_samples: int = 0
-    planned_gib: float | None = None
-    largest_gib: float | None = None
-    records_gib: float | None = None
+    records_gib: float = 0.0
 
     def curve(self, metric: str) -> Curve:
         """Return the finite points of a metric; an empty curve if there are none."""
         return Curve.of(metric, self.series.get(metric, {}))
 
-    def window(self, metric: str, count: int = WINDOW) -> Curve | None:
-        """Return a metric over the newest ``count`` steps of the run.
+    def window(self, metric: str) -> Curve | None:
+        """Return a metric over the newest ``WINDOW`` steps of the run.
 
         None if fewer than ``MIN_STEPS`` of these report it, so that rules say nothing about a run that has just begun,
         nor about a metric that belongs to an earlier part of it.
         """
         points = self.series.get(metric, {})
-        newest = sorted(self.series.get(STEP_S, {}))[-count:]
+        newest = sorted(self.series.get(STEP_S, {}))[-WINDOW:]
         found = Curve.of(metric, {step: points[step] for step in newest if step in points})
         return found if len(found) >= MIN_STEPS else None
 

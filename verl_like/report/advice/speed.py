@@ -38,14 +38,15 @@ def a_rank_is_slow(view: RunView) -> Symptom | None:
     is_rollout = stage.startswith("rollout")
     option, value = ("rollout.dealing", "queue") if is_rollout else ("trainer.balance_by", "attention")
     remedy = "gives engines prompts as they have capacity" if is_rollout else "balances long rows better"
+    is_refused = is_rollout and view.option("trainer.deterministic")  # the dealing of a queue is not repeated
     metric = f"time/{stage}_s" if f"time/{stage}_s" in view.series else None
     where = f"{stage} ({metric})" if metric else stage
     return Symptom(
-        text=f"{where} waits for {who}: another rank could have waited {seconds(waited)} for it in this run, "
+        text=f"{where} waits for {who}: each other rank could have waited {seconds(waited)} for it, "
         f"{percent(waited / total)} of {STEP_S}. {option}={value} {remedy}. If it is always the same rank, compare its "
         f"machine with the others, and the threads that {named(view, 'cluster.threads_per_worker')} gives it.",
         metric=metric,
-        knob=changed(view, option, value),
+        knob=None if is_refused else changed(view, option, value),
     )
 
 
@@ -85,13 +86,14 @@ def checkpoints_take_time(view: RunView) -> Symptom | None:
     if not waits or not total or waits.total < MAX_CHECKPOINT_FRAC * (total + waits.total):
         return None
     share = percent(waits.total / (total + waits.total))
+    waits_for_writes = view.option("trainer.async_save") is False
+    background = "Write them in the background, trainer.async_save=true; otherwise save" if waits_for_writes else "Save"
     return Symptom(
         text=f"The run waited {seconds(waits.total)} for checkpoints, {share} of its time ({waits.metric}). "
-        f"trainer.async_save=true writes them in the background; otherwise save less often, "
-        f"{named(view, 'trainer.save_freq')}, or on a faster disk (trainer.output_dir).",
+        f"{background} less often, {named(view, 'trainer.save_freq')}, or on a faster disk (trainer.output_dir).",
         metric=waits.metric,
         step=waits.last_step,
-        knob=changed(view, "trainer.async_save", "true") or scaled(view, "trainer.save_freq", 2),
+        knob="trainer.async_save=true" if waits_for_writes else scaled(view, "trainer.save_freq", 2),
     )
 
 
@@ -130,14 +132,17 @@ def environments_are_slow(view: RunView) -> Symptom | None:
     if waits is None or waits.median < MAX_ENV_FRAC or share_of_step(view, "time/rollout_s") < MIN_ROLLOUT_FRAC:
         return None
     is_sync = view.option("trainer.schedule") in (None, "sync")
-    remedy = "trainer.schedule=async learns meanwhile; " if is_sync else ""
+    remedy = (
+        " trainer.schedule=async learns meanwhile; it needs a pool rollout in cluster.placement, and no "
+        "algorithm.filter_groups."
+    )
     return Symptom(
         text=f"Episodes spend {percent(waits.median)} of their time waiting for their environment "
-        f"({median_of(waits)}). {remedy}more prompts at once keep the engine busy: raise "
-        f"{named(view, 'data.train_batch_size')}, and environment.max_processes if episodes wait for a process.",
+        f"({median_of(waits)}). More prompts at once keep the engine busy: raise "
+        f"{named(view, 'data.train_batch_size')}, and environment.max_processes if episodes wait for a process."
+        f"{remedy if is_sync else ''}",
         metric=waits.metric,
         step=waits.last_step,
-        knob="trainer.schedule=async" if is_sync else None,
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from statistics import quantiles
 
+from verl_like.report.advice.asynchrony import fresher
 from verl_like.report.advice.curve import WINDOW, Curve
 from verl_like.report.advice.rule import ALARM, TUNING, Rule, Symptom
 from verl_like.report.advice.run_view import RunView
@@ -54,8 +55,10 @@ def _not_finite_steps(view: RunView) -> Iterator[tuple[str, list[int]]]:
 
 def _not_finite(view: RunView, metric: str, step: int, found: str) -> Symptom:
     learner = "critic" if metric.startswith("critic/") else "actor"
+    generates = view.curve("rollout/response_tokens_mean")  # other runs write no snapshots
+    snapshot = " The step's snapshot is kept in `capsules/kept` for `verl-like replay`." if generates else ""
     return Symptom(
-        text=f"{found} The step's snapshot is kept in `capsules/kept` for `verl-like replay`. Lower "
+        text=f"{found}{snapshot} Lower "
         f"{named(view, f'{learner}.optim.lr')} or {named(view, f'{learner}.optim.max_grad_norm')}, and continue from "
         f"an earlier checkpoint (trainer.resume=PATH).",
         metric=metric,
@@ -106,7 +109,7 @@ def engine_and_trainer_differ(view: RunView) -> Symptom | None:
         f"The log-probs of engine and trainer differ: {GAP} is {now.median:.2g} nats per token over {now.span}{was}."
     )
     if is_stale:
-        remedy = f"Responses are older than the correction can bear: lower {named(view, 'trainer.max_staleness')}"
+        remedy = f"Responses are too old for the correction: lower {named(view, 'trainer.max_staleness')}"
     else:
         remedy = (
             "Rounding to bfloat16 causes about 0.01; more means that the weights differ. "
@@ -117,7 +120,7 @@ def engine_and_trainer_differ(view: RunView) -> Symptom | None:
         text=f"{found} {remedy}; algorithm.rollout_correction.mode=mask leaves out the tokens that differ most.",
         metric=GAP,
         step=_first_above(gaps, limit if usual is None else max(GAP_FACTOR * usual, MIN_GAP_JUMP)) or now.last_step,
-        knob=scaled(view, "trainer.max_staleness", 0.5) if is_stale else changed(view, "rollout.sync_checksum", "true"),
+        knob=fresher(view) if is_stale else changed(view, "rollout.sync_checksum", "true"),
     )
 
 
