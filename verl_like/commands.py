@@ -77,7 +77,8 @@ def _compare(arguments: argparse.Namespace) -> int:
     print(as_json(found) if arguments.json else as_text(found))
     if arguments.out:
         page = write_report(arguments.runs, arguments.out)
-        print("" if arguments.json else f"\n{page}", end="" if arguments.json else "\n")
+        if not arguments.json:
+            print(f"\n{page}")
     return 0
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from verl_like.cli import main
 from verl_like.compare.command import as_json, as_text, comparison
-from verl_like.compare.final_difference import ROWS_ONLY
+from verl_like.compare.final_difference import ROWS_ONLY, ComparedRun, final_values
 from verl_like.config.compose import as_yaml, compose
 from verl_like.config.run_file import recorded_text
 from verl_like.report.page import MARK
+from verl_like.report.run_files import RunFiles
 
 
 def write(folder: Path, *overrides: str, seed: int = 1, final: float | None = 0.5, steps: int = 20) -> Path:
@@ -201,11 +202,34 @@ def test_a_repeated_seed_counts_once_and_unequal_steps_are_noted(tmp_path: Path)
     runs = [write(tmp_path / "first"), write(tmp_path / "again", steps=10)]
     found = comparison(runs)
     assert found.notes == [
-        "again has the seed and the options of first, so it counts as no other run.",
-        "The runs have reached different steps, and their final values are of those steps: first at 20, again at 10.",
+        "again has the seed and the options of first, so it is left out.",
+        "The runs have reached different steps: first at 20, again at 10.",
+        "The last validations are of different steps: first at 20, again at 10.",
     ]
-    assert as_text(found).splitlines()[-3] == (
+    assert as_text(found).splitlines()[-4] == (
         "first: there is nothing to compare; give runs with other options or seeds."
+    )
+
+
+def test_last_validations_of_different_steps_are_noted(tmp_path: Path) -> None:
+    runs = [write(tmp_path / "a"), write(tmp_path / "b"), write(tmp_path / "without", final=None)]
+    with (runs[1] / "metrics.jsonl").open("a") as rows:
+        rows.write(json.dumps({"step": 20, "val/mean@4": None}) + "\n")
+    assert comparison([runs[0], runs[2]]).notes[1:] == []
+    assert "The last validations are of different steps: a at 20, b at 10." in comparison(runs).notes
+    (runs[2] / "metrics.jsonl").write_text(json.dumps({"step": 0, "val/mean@4": 0.1}) + "\n")
+    assert comparison(runs).notes[-1] == "The last validations are of different steps: a at 20, b at 10, without at 0."
+
+
+def test_the_training_loss_is_compared_and_not_the_loss_of_a_validation(tmp_path: Path) -> None:
+    runs = [write(tmp_path / f"{name}{seed}", seed=seed, final=None) for name in "ab" for seed in (1, 2)]
+    for run in runs:
+        rows = ({"step": step, "val/loss": 9.0, "sft/loss": 2.0} for step in (1, 2))
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (runs[0] / "metrics.jsonl").write_text(json.dumps({"step": 1, "sft/loss": 3.0}) + "\n")
+    assert final_values([ComparedRun(run.name, RunFiles(run)) for run in runs]) == (
+        "sft/loss over the last tenth of the steps",
+        [3.0, 2.0, 2.0, 2.0],
     )
 
 
@@ -238,6 +262,8 @@ def test_the_report_of_all_runs_is_written_too(tmp_path: Path, capsys: pytest.Ca
     assert main(["compare", *map(str, runs), "--out", str(tmp_path / "both.html")]) == 0
     assert capsys.readouterr().out.endswith(f"\n\n{tmp_path / 'both.html'}\n")
     assert MARK in (tmp_path / "both.html").read_text()
+    assert main(["compare", *map(str, runs), "--json", "--out", str(tmp_path / "both.html")]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"], "nothing but JSON"
 
 
 def test_no_name_or_value_can_control_the_terminal(tmp_path: Path) -> None:

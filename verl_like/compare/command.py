@@ -89,18 +89,28 @@ def _runs(folders: Sequence[Path]) -> list[ComparedRun]:
 
 
 def _unequal_steps(runs: Sequence[ComparedRun]) -> list[str]:
-    steps = [run.files.last_step for run in runs]
-    if len(set(steps)) == 1:
-        return []
-    ends = ", ".join(f"{run.label} at {step}" for run, step in zip(runs, steps, strict=True))
-    return [f"The runs have reached different steps, and their final values are of those steps: {ends}."]
+    return [
+        *_note("The runs have reached different steps", {run.label: run.files.last_step for run in runs}),
+        *_note("The last validations are of different steps", {run.label: _last_validation(run.files) for run in runs}),
+    ]
+
+
+def _note(text: str, steps: Mapping[str, int]) -> list[str]:
+    """Return a sentence if these steps differ; a negative one is none."""
+    known = {label: step for label, step in steps.items() if step >= 0}
+    ends = ", ".join(f"{label} at {step}" for label, step in known.items())
+    return [f"{text}: {ends}."] if len(set(known.values())) > 1 else []
+
+
+def _last_validation(run: RunFiles) -> int:
+    return max((step for name in run.series if name.startswith("val/") for step in run.points(name)), default=-1)
 
 
 def as_text(found: RunComparison) -> str:
     """Return a comparison as plain text: a column per run, then sentences."""
     labels = [run.label for run in found.runs]
     statuses = [f"{run.files.status}, step {run.files.last_step}" for run in found.runs]
-    parts = [aligned([["", *labels], ["status", *statuses], ["seed", *(str(run.seed) for run in found.runs)]])]
+    parts = [aligned([["", *labels], ["status", *statuses], ["seed", *(str(run.files.seed) for run in found.runs)]])]
     parts.append(_section("Options that differ", labels, found.options) or "No option differs, apart from names.")
     parts.append(_section("Versions and machines that differ", labels, found.versions))
     parts.append(_in_common(found.same))
@@ -157,5 +167,5 @@ def _run_entry(run: ComparedRun) -> dict[str, Any]:
         "job": files.job,
         "status": files.status,
         "step": files.last_step,
-        "seed": run.seed,
+        "seed": files.seed,
     }

@@ -13,7 +13,7 @@ from verl_like.report.options_shown import shown_options
 from verl_like.report.run_files import RunFiles
 
 ABSENT, UNKNOWN = "(no such option)", "unknown"
-MAX_LOG_BYTES = 2**12  # the line of a log that names the host is near its begin
+MAX_LOG_BYTES = 2**12  # the line of a log that names the host is near its start
 _HOST = re.compile(r" is process \d+ on (\S+)$", re.MULTILINE)
 
 Rows = dict[str, list[str]]  # name -> the value of each run
@@ -45,12 +45,11 @@ def version_rows(runs: Sequence[RunFiles]) -> Rows:
 
 
 def _conditions(run: RunFiles) -> Mapping[str, str]:
-    recorded = {"model": run.summary.get("model"), "commit": run.summary.get("git_commit")}
     return {
         **run.versions(),
-        **{name: str(value) for name, value in recorded.items() if value},
+        **run.environment,
         **_processor(run.folder / "matmul.json"),
-        **({"hosts": hosts} if (hosts := ", ".join(sorted(_hosts(run.folder)))) else {}),
+        **({"hosts": hosts} if (hosts := ", ".join(sorted(_hosts(run)))) else {}),
     }
 
 
@@ -62,12 +61,10 @@ def _processor(path: Path) -> dict[str, str]:
     return {"processor": str(found)} if found else {}
 
 
-def _hosts(folder: Path) -> set[str]:
+def _hosts(run: RunFiles) -> set[str]:
     """Return the hosts of the processes of the newest start, by their logs."""
-    starts = [path for path in (folder / "logs").glob("*") if path.name.isdecimal()]
-    newest = max(starts, key=lambda path: int(path.name), default=None)
     found: set[str] = set()
-    for path in newest.glob("*.log") if newest is not None else ():
+    for path in run.newest_logs.glob("*.log") if run.newest_logs is not None else ():
         with path.open("rb") as file:
             found |= set(_HOST.findall(file.read(MAX_LOG_BYTES).decode("utf-8", "replace")))
     return found

@@ -15,7 +15,8 @@ from verl_like.report.run_files import RunFiles
 
 # The final value that is compared is that of the first of these metrics which all runs have.
 VALIDATIONS = ("val/mean@*", "val/accuracy", "val/loss")
-TRAINING = ("reward/score_mean", "*/loss")  # without a validation: the mean over the last tenth of the steps
+# Without a validation: the mean over the last tenth of the steps.
+TRAINING = ("reward/score_mean", "sft/loss", "dpo/loss", "rm/loss")
 BY_SEEDS, BY_ROWS, UNTESTED = "seeds", "rows", "none"
 ROWS_ONLY = (
     "This interval covers the sampling of the validation rows and not the seeds: with two or more seeds of each "
@@ -29,12 +30,6 @@ class ComparedRun:
 
     label: str
     files: RunFiles
-
-    @property
-    def seed(self) -> object:
-        """``trainer.seed``; None if it was not recorded."""
-        trainer = self.files.settings.get("trainer")
-        return trainer.get("seed") if isinstance(trainer, dict) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +67,9 @@ def seed_groups(runs: Sequence[ComparedRun]) -> tuple[list[SeedGroup], list[str]
     for numbers in groups_of([run.files.settings for run in runs]):
         kept: dict[str, ComparedRun] = {}
         for run in (runs[number] for number in numbers):
-            first = kept.setdefault(repr(run.seed), run)
+            first = kept.setdefault(repr(run.files.seed), run)
             if first is not run:
-                notes.append(
-                    f"{run.label} has the seed and the options of {first.label}, so it counts as no other run."
-                )
+                notes.append(f"{run.label} has the seed and the options of {first.label}, so it is left out.")
         groups.append(SeedGroup(list(kept.values())))
     return groups, notes
 
@@ -149,7 +142,7 @@ def _by_rows(first: SeedGroup, second: SeedGroup) -> FinalDifference:
 
 def _prompt_scores(group: SeedGroup) -> Scores:
     """Return the mean score of each prompt that all runs of a group have validated."""
-    scores = [last_scores(run.files.folder)[1] for run in group.runs]
+    scores = [last_scores(run.files.folder) for run in group.runs]
     shared = set(scores[0]).intersection(*scores[1:])
     return {prompt: fmean(each[prompt] for each in scores) for prompt in shared}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -40,7 +39,7 @@ def headline_names(runs: Sequence[RunFiles]) -> list[str]:
 
 def numbers_of(run: RunFiles, name: str) -> RunNumbers | None:
     """Return the numbers of a metric; None if the run has no finite value of it."""
-    points = {step: value for step, value in run.series.get(name, {}).items() if math.isfinite(value)}
+    points = run.points(name)
     if not points:
         return None
     choose = min if any(fnmatchcase(name, pattern) for pattern in LOWER_IS_BETTER) else max

@@ -97,18 +97,15 @@ def permutation_p(first: Sequence[float], second: Sequence[float]) -> tuple[floa
     return extreme / count, (2 if size == rest else 1) / count
 
 
-def paired_bootstrap(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> Difference:
+def paired_bootstrap(first: Sequence[float], second: Sequence[float]) -> Difference:
     """Compare the means of paired numbers: the pairs are drawn again with replacement.
 
-    The interval has the percentiles of the means of the resamples.
-
-    Args:
-        seed: of the resamples, so that a command gives the same interval again.
+    The interval has the percentiles of the means of the resamples, which are the same in each call.
     """
     differences = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
     count = len(differences)
     resamples = max(min(NUM_RESAMPLES, int(MAX_DRAWS / count)), 200)
-    draws, means = np.random.default_rng(seed), []
+    draws, means = np.random.default_rng(0), []
     at_once = max(CHUNK // count, 1)
     for start in range(0, resamples, at_once):
         rows = draws.integers(0, count, size=(min(at_once, resamples - start), count))

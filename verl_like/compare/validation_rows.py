@@ -11,8 +11,8 @@ _SCORES = re.compile(r"val_step_(\d+)\.scores\.parquet")
 Scores = Mapping[tuple[str, str], float]  # data source and uid of a prompt -> mean score of its responses
 
 
-def last_scores(folder: Path) -> tuple[int, Scores]:
-    """Return the step of the newest file of scores, and each prompt's mean score; responses without one are left out.
+def last_scores(folder: Path) -> Scores:
+    """Return each prompt's mean score in the newest file of scores; responses without one are left out.
 
     Raises:
         ValueError: there is no file, or it cannot be read.
@@ -20,11 +20,11 @@ def last_scores(folder: Path) -> tuple[int, Scores]:
     found = {int(match[1]): path for path in (folder / "samples").glob("*") if (match := _SCORES.fullmatch(path.name))}
     if not found:
         raise ValueError(f"{folder.name} has no samples/val_step_N.scores.parquet")
-    step = max(found)
+    newest = found[max(found)]
     try:
-        return step, _means(found[step])
+        return _means(newest)
     except (OSError, ValueError, KeyError) as error:  # pyarrow's errors are ValueError
-        raise ValueError(f"{found[step]} cannot be read ({type(error).__name__})") from error
+        raise ValueError(f"{newest} cannot be read ({type(error).__name__})") from error
 
 
 def _means(path: Path) -> Scores:
