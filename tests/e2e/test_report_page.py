@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.server
 import json
 import re
@@ -9,6 +10,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -203,7 +205,7 @@ def test_a_log_scale_and_smoothing_redraw_a_panel(opened: Opened) -> None:
     panel = tab.locator('[data-panel="score"]')
     panel.locator("canvas").wait_for()
     panel.get_by_role("button", name="log").click()
-    assert tab.evaluate("document.querySelector('[data-panel=score] .plot').chart.scales.y.distr") == 3
+    wait(tab, "document.querySelector('[data-panel=score] .plot').chart?.scales.y.distr === 3")
     lines = tab.evaluate("document.querySelector('[data-panel=score] .plot').chart.series.length")
     tab.get_by_label("Smoothing").select_option("20")
     wait(tab, f"document.querySelector('[data-panel=score] .plot').chart?.series.length === {lines + 2}")
@@ -221,7 +223,7 @@ def test_runs_that_differ_in_their_seed_are_drawn_as_a_band(opened: Opened) -> N
     assert (low, high) == (min(runs), max(runs)) and abs(mean - sum(runs) / 3) < 1e-9  # type: ignore[type-var, arg-type]
     tab.get_by_role("button", name="grpo (3 seeds)").click()
     assert panel.locator(".legend .name").all_inner_texts() == ["ppo-seed1"]
-    tab.get_by_label("Seeds").select_option("each")
+    tab.get_by_role("combobox", name="Seeds").select_option("each")
     tab.get_by_role("button", name="grpo-seed3").wait_for()
 
 
@@ -264,7 +266,7 @@ def count(tab: Any) -> str:
 
 def test_filters_choose_by_score_length_failure_and_source(opened: Opened) -> None:
     _, shards = _synthetic.whole_run(6, 32)
-    samples = json.loads(_synthetic.gzip.decompress(shards["r0-train-3"]))
+    samples = json.loads(gzip.decompress(shards["r0-train-3"]))
     expected = [
         each
         for each in samples
@@ -546,6 +548,209 @@ def test_axe_finds_no_serious_fault(opened: Opened, scheme: str) -> None:
         ]
         tab.context.close()
     assert faults == []
+
+
+Contents = tuple[dict[str, Any], dict[str, bytes]]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[Contents], str]:
+    """Write a report; returns its address."""
+
+    def write(contents: Contents) -> str:
+        file = tmp_path / "report.html"
+        file.write_bytes(composed(*contents))
+        return file.as_uri()
+
+    return write
+
+
+@pytest.fixture
+def small() -> Contents:
+    head, shards = _synthetic.whole_run(6, 32)
+    return head, dict(shards)
+
+
+Written = Callable[[Contents], str]
+
+
+def read(packed: bytes) -> Any:
+    return json.loads(gzip.decompress(packed))
+
+
+def test_a_small_number_has_three_digits(opened: Opened) -> None:
+    tab = opened("small")
+    assert tab.evaluate("[0.00123, 0.0456, 0.789, 12.345].map(verlLikeReport.format.number)") == [
+        *("0.00123", "0.0456", "0.789", "12.35")
+    ]
+
+
+def test_means_of_stages_are_those_of_the_run_rather_than_of_its_drawn_steps(
+    opened: Opened, written: Written, small: Contents
+) -> None:
+    head, shards = small
+    found = read(shards["r0-curves"])
+    found["means"] |= {"time/rollout_s": 6.0, "time/step_s": 20.0}
+    rest = 20 - 6 - sum(found["means"][f"time/{stage}_s"] for stage in _synthetic.STAGES if stage != "rollout")
+    shards["r0-curves"] = _synthetic.packed(found)
+    tab = opened(written((head, shards)), "#/time")
+    table = tab.locator("table.stages")
+    table.wait_for()
+    assert table.locator("caption").inner_text() == "Mean of a step: 20 s"
+    row = table.locator("tr", has_text="rollout")
+    assert row.locator("td.number").all_inner_texts() == ["6.000", "30.0 %"]
+    assert table.locator("tr", has_text="other").locator("td").first.inner_text() == f"{rest:.3f}"
+
+
+def test_the_chart_of_an_advisory_is_marked_and_shown_once(opened: Opened) -> None:
+    tab = opened("small")
+    for metric, id in (("actor/kl_loss", "kl"), ("rollout/signal_frac", "signal")):
+        tab.locator(".plot canvas").first.wait_for()
+        tab.evaluate(f"location.hash = '#/curves?step=3&metric={metric}'")
+        wait(tab, f"document.querySelector('.panel.target')?.dataset.panel === '{id}'")
+        assert tab.locator(".panel.target").count() == 1
+        wait(tab, "location.hash === '#/curves?step=3'")
+
+
+def test_a_step_that_cannot_be_read_says_so(opened: Opened, written: Written, small: Contents) -> None:
+    head, shards = small
+    del shards["r0-lanes-200"]
+    tab = opened(written((head, shards)), "#/time?step=100")
+    tab.locator(".timeline canvas").wait_for()
+    tab.get_by_role("button", name="Next step").click()
+    tab.get_by_text('Found no part "r0-lanes-200" in this file').wait_for()
+
+
+def test_hidden_runs_are_part_of_the_address(opened: Opened) -> None:
+    tab = opened("several")
+    tab.locator(".plot canvas").first.wait_for()
+    chip = tab.get_by_role("button", name="grpo (3 seeds)")
+    chip.click()
+    areas = tab.locator(".panel.wide")
+    assert areas.nth(0).locator(".plot").inner_text() == "No values of the shown runs."
+    assert tab.evaluate("location.hash") == "#/curves?hide=0"
+    tab.reload()
+    tab.locator(".plot canvas").first.wait_for()
+    assert chip.get_attribute("aria-pressed") == "false"
+    assert tab.locator('[data-panel="signal"] .legend .name').all_inner_texts() == ["ppo-seed1"]
+    tab.get_by_label("Filter panels").fill("step")
+    areas.nth(1).wait_for()
+    assert areas.nth(0).is_visible(), "its run is hidden, but its title has the word"
+    tab.get_by_label("Filter panels").fill("entropy")
+    chip.click()
+    assert tab.locator(".panel >> visible=true").count() == 1
+    chip.click()
+    tab.locator('#views a[data-view="curves"]').click()
+    wait(tab, "document.querySelector('.chip').ariaPressed === 'true'")
+
+
+@pytest.mark.parametrize(("hash", "words"), [("#/curves", "grad norm"), ("#/settings", "optim lr")])
+def test_words_of_a_filter_are_part_of_the_address(opened: Opened, hash: str, words: str) -> None:
+    tab = opened("small", hash)
+    box = tab.locator("main input[type=search]")
+    box.fill(words)
+    box.press("Enter")
+    wait(tab, f"location.hash === '{hash}?q={words.replace(' ', '+')}'")
+    tab.reload()
+    box.wait_for()
+    assert box.input_value() == words
+    assert tab.locator(".panel >> visible=true").count() + tab.locator(".options tbody tr").count() == 1
+
+
+def test_the_timeline_passes_over_a_process_without_spans(opened: Opened, written: Written, small: Contents) -> None:
+    head, shards = small
+    found = _synthetic.lanes(100)
+    found["lanes"][0]["spans"] = found["lanes"][2]["spans"] = []
+    shards["r0-lanes-100"] = _synthetic.packed(found)
+    tab = opened(written((head, shards)), "#/time?step=100")
+    tab.locator(".timeline canvas").focus()
+    for key, process in (
+        ("ArrowRight", "rank 0"),
+        ("ArrowDown", "rank 2"),
+        ("ArrowUp", "rank 0"),
+        ("ArrowUp", "rank 0"),
+    ):
+        tab.keyboard.press(key)
+        assert tab.locator("#announcer").inner_text().startswith(f"worker {process}: ")
+
+
+def test_a_drag_in_the_timeline_may_end_outside(opened: Opened) -> None:
+    tab = opened("small", "#/time?step=100")
+    canvas = tab.locator(".timeline canvas")
+    canvas.scroll_into_view_if_needed()
+    tab.wait_for_timeout(200)
+    before = canvas.screenshot()
+    box = canvas.bounding_box()
+    tab.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 40)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"] + 20, box["y"] + 40, steps=3)
+    tab.mouse.up()
+    tab.mouse.move(5, 5)
+    assert canvas.screenshot() != before
+
+
+def test_the_arrow_keys_stay_within_the_zoomed_steps(opened: Opened) -> None:
+    tab = opened("whole", "#/curves?from=49.5&to=60.5")
+    tab.locator(".plot canvas").first.wait_for()
+    tab.locator(".plot").first.focus()
+    for key, step in (("End", 60), ("ArrowRight", 60), ("Home", 50), ("ArrowLeft", 50)):
+        tab.keyboard.press(key)
+        wait(tab, f"document.getElementById('announcer').textContent.startsWith('Step {step}: ')")
+
+
+def test_a_run_without_metrics_says_so(opened: Opened, written: Written, small: Contents) -> None:
+    head, shards = small
+    shards["r0-curves"] = _synthetic.packed({"series": {}, "means": {}})
+    empty = {**head["runs"][0], "lanes": {}, "processes": None, "stalls": None, "samples": None, "advisories": []}
+    tab = opened(written(({**head, "panels": [], "metrics": {}, "runs": [empty]}, shards)))
+    tab.get_by_text("This run has logged no metrics yet.").wait_for()
+    assert tab.locator("#views a").all_inner_texts() == ["Curves", "Settings"]
+
+
+def test_a_run_of_one_step_has_the_values_of_its_stages(opened: Opened, written: Written) -> None:
+    head, shards = _synthetic.whole_run(1, 32)
+    tab = opened(written((head, dict(shards))))
+    panel = tab.locator(".panel.wide")
+    panel.scroll_into_view_if_needed()
+    assert " s \u00b7 " in panel.locator(".legend li", has_text="rollout").inner_text()
+    assert not panel.locator(".plot").is_visible()
+
+
+def test_a_run_without_times_and_a_metric_without_a_sentence(opened: Opened, written: Written) -> None:
+    head, shards = _synthetic.several_runs(6)
+    found = read(shards["r3-curves"])
+    found["series"] = {name: curve for name, curve in found["series"].items() if not name.startswith("time/")}
+    shards = {**shards, "r3-curves": _synthetic.packed(found)}
+    metrics = {name: each for name, each in head["metrics"].items() if name != "actor/lr"}
+    tab = opened(written(({**head, "metrics": metrics}, shards)), "#/time?run=3")
+    tab.get_by_text("This run has no records of its time.").wait_for()
+    tab.goto(tab.url.partition("#")[0] + "#/curves")
+    tab.get_by_role("button", name="About Gradient norm").wait_for()
+    assert tab.get_by_role("button", name="About Learning rate").count() == 0
+
+
+def test_a_failed_copy_does_not_say_copied(opened: Opened) -> None:
+    tab = opened("small", "#/samples?step=3&row=5")
+    tab.locator("#sample-title").wait_for()
+    tab.evaluate(
+        """() => {
+            navigator.clipboard.writeText = () => Promise.reject(new Error("closed"));
+            document.execCommand = () => false;
+        }"""
+    )
+    tab.get_by_role("button", name="Copy link").click()
+    tab.get_by_text("Not copied").wait_for()
+
+
+def test_advice_on_a_validation_leads_to_its_samples(opened: Opened, written: Written, small: Contents) -> None:
+    head, shards = small
+    run = head["runs"][0]
+    steps = [*run["samples"]["steps"], {"kind": "val", "step": 0, "shard": "r0-train-6"}]
+    advisory = {**_synthetic.ADVISORIES[0], "step": 0}
+    run = {**run, "samples": {**run["samples"], "steps": steps}, "advisories": [advisory]}
+    tab = opened(written(({**head, "runs": [run]}, shards)), "#/advice")
+    link = tab.get_by_role("link", name="samples of step 0")
+    assert link.get_attribute("href") == "#/samples?run=0&kind=val&step=0"
 
 
 class Live(http.server.BaseHTTPRequestHandler):

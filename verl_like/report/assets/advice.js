@@ -2,23 +2,21 @@
 // Advisories: alarms first, then suggestions for tuning, each with its metric, its number and the option to change.
 (function (page) {
   const { el, visible, copyButton } = page.dom;
-  const LABELS = { __proto__: null, alarm: "Alarm", tuning: "Tuning" };
+  const LABELS = { alarm: "Alarm", tuning: "Tuning" };
 
   /** Make an advisory, with links to its curve and its step. */
   function entry(advisory, { run, index, isOnly, heading }) {
     const { level, title, text, metric, step, knob } = advisory;
     const hasCurve = metric && page.data.head().panels.some(({ metrics }) => metrics.includes(metric));
-    const where =
-      hasCurve && el("a", { href: page.route.hash("curves", { metric, step: step ?? "" }) }, visible(metric));
+    const where = hasCurve && el("a", { href: page.route.hash("curves", { metric, step }) }, visible(metric));
+    const found = run.samples?.steps.find((each) => each.step === step);
     const samples =
-      step !== null &&
-      step !== undefined &&
-      run.samples?.steps.some((each) => each.step === step) &&
-      el("a", { href: page.route.hash("samples", { run: index || "", step }) }, `samples of step ${step}`);
+      found &&
+      el("a", { href: page.route.hash("samples", { run: index, kind: found.kind, step }) }, `samples of step ${step}`);
     return el(
       "article",
       { class: `advisory is-${level}` },
-      el("span", { class: "level" }, LABELS[level] ?? visible(level)),
+      el("span", { class: "level" }, LABELS[level]),
       el(
         "div",
         {},
@@ -38,10 +36,7 @@
   function show(root) {
     const head = page.data.head();
     const isOnly = head.runs.length === 1;
-    for (const [level, title] of [
-      ["alarm", "Alarms"],
-      ["tuning", "Suggestions for tuning"],
-    ]) {
+    for (const [level, title] of Object.entries({ alarm: "Alarms", tuning: "Suggestions for tuning" })) {
       const found = page.summary.advisories(head, level);
       if (!found.length) continue;
       root.append(

@@ -1,14 +1,15 @@
 "use strict";
 // Panels of curves, drawn by uPlot when they come into view. All share cursor, zoom and the chosen step.
 (function (page) {
-  const { el, announce, visible, swatch } = page.dom;
-  const { format, theme, series: lines } = page;
+  const { el, announce, visible, hasModifier, toggle } = page.dom;
+  const { format, theme } = page;
   const HEIGHT = 172;
   const CLICK_PX = 4; // a pointer that moves further drags
-  const MAX_LEGEND = 12;
+  const MAX_LEGEND = 12; // items of a panel that is not wide
   const DIGIT_PX = 6.8; // width of a digit of an axis
-  const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+  const POINTS = { size: 6, width: 1.5, fill: () => theme.color("paper") }; // of curves at the cursor
   const charts = new Set(); // drawn ones
+  const pressed = new Map(); // panel -> whether its button is pressed; a view that is made again keeps this
   let isPainted = false;
   // Shared by all charts: the zoomed range, the range of all steps, the chosen step, and what is called on a change.
   const state = { zoom: null, all: null, step: null, onZoom: null, onStep: null };
@@ -31,10 +32,12 @@
     }
   });
 
-  /** Draw into a node once it is near the window: ``draw`` returns the chart. */
-  function whenSeen(node, draw) {
+  /** Draw into a node once it is near the window: uPlot's series and bands, steps and rows, and some options. */
+  function whenSeen(node, { xs, rows, series, bands, ...others }) {
     node.drawWhenSeen = () => {
-      const chart = draw(Math.max(120, Math.floor(node.clientWidth)));
+      const width = Math.max(120, Math.floor(node.clientWidth));
+      const chart = new uPlot({ ...options(width, others), series, bands }, [xs, ...rows], node);
+      clicks(chart);
       node.chart = chart;
       charts.add(chart);
       followZoom(chart); // before its first drawing, which is a microtask
@@ -64,7 +67,7 @@
   function axes(unit, isLog) {
     const shared = {
       stroke: () => theme.color("muted"),
-      font: FONT,
+      font: theme.FONT,
       grid: { stroke: () => theme.color("line"), width: 1 },
     };
     const ticks = { stroke: () => theme.color("line"), width: 1, size: 4 };
@@ -108,16 +111,16 @@
   }
 
   /** Return uPlot's options that all panels share. */
-  function options(width, { unit, isLog, onCursor, range }) {
+  function options(width, { height = HEIGHT, unit, isLog = false, range = spread, points = POINTS, onCursor }) {
     return {
       width,
-      height: HEIGHT,
+      height,
       padding: [8, 22, 0, 0],
       legend: { show: false },
       axes: axes(unit, isLog),
       scales: {
         x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
-        y: isLog ? { distr: 3 } : { range: range ?? spread },
+        y: isLog ? { distr: 3 } : { range },
       },
       cursor: {
         y: false,
@@ -128,7 +131,7 @@
           filters: { pub: (type) => type !== "mousedown" && type !== "mouseup" && type !== "dblclick" },
         },
         bind: { dblclick: () => () => state.onZoom(null) },
-        points: { size: 6, width: 1.5, fill: () => theme.color("paper") },
+        points,
       },
       hooks: { setCursor: [onCursor], setSelect: [zoomIn], draw: [drawStep] },
     };
@@ -182,17 +185,19 @@
   function keys(node, say) {
     node.addEventListener("keydown", (event) => {
       const chart = node.chart;
-      if (!chart || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!chart || hasModifier(event)) return;
       const xs = chart.data[0];
-      const last = xs.length - 1;
+      const { min, max } = chart.scales.x;
+      const inside = [...xs.keys()].filter((index) => xs[index] >= min && xs[index] <= max);
+      const [first, last] = [inside.at(0), inside.at(-1)];
       const at = chart.cursor.idx ?? last;
       const reach = event.shiftKey ? 10 : 1;
-      const next = { ArrowLeft: at - reach, ArrowRight: at + reach, Home: 0, End: last }[event.key];
+      const next = { ArrowLeft: at - reach, ArrowRight: at + reach, Home: first, End: last }[event.key];
       if (event.key === "Enter") state.onStep(xs[at]);
       else if (event.key === "Escape") state.onZoom(null);
-      else if (next === undefined) return;
+      else if (next === undefined || !inside.length) return;
       else {
-        const index = Math.min(last, Math.max(0, next));
+        const index = Math.min(last, Math.max(first, next));
         chart.setCursor({ left: chart.valToPos(xs[index], "x"), top: chart.over.clientHeight / 2 }, true, true);
         announce(`Step ${xs[index]}: ${say(index)}`);
       }
@@ -213,74 +218,68 @@
     });
   }
 
-  /** Return a value of a series at or next to an index of the panel's steps. */
-  function valueAt(built, each, index) {
-    const row = built.rows[each.row - 1];
-    const at = lines.nearest(row, index);
-    return at === null ? null : row[at];
-  }
-
-  function uplotSeries(built) {
-    const found = [{}];
-    for (const each of built.series) {
-      const color = () => theme.color(each.hue);
-      const drawn = {
-        stroke: color,
-        width: 1.5,
-        dash: each.dash,
-        points: { show: each.isSparse, size: 4, width: 1, fill: color },
-      };
-      const hidden = { stroke: "transparent", width: 0, points: { show: false } };
-      found[each.row] = drawn;
-      for (const row of each.band ?? []) found[row] = hidden;
-      if (each.rawRow)
-        found[each.rawRow] = { stroke: () => theme.wash(each.hue, 0.3), width: 1, points: { show: false } };
-    }
-    return found;
-  }
-
-  function draw(node, built, unit, isLog, onCursor) {
-    const bands = built.series
-      .filter(({ band }) => band)
-      .map(({ band, hue }) => ({ series: band, fill: () => theme.wash(hue, 0.16) }));
-    return (width) => {
-      const chart = new uPlot(
-        { ...options(width, { unit, isLog, onCursor }), series: uplotSeries(built), bands },
-        [built.xs, ...built.rows],
-        node,
-      );
-      clicks(chart);
-      return chart;
-    };
-  }
-
-  /** Make the legend: a line for each series, with its value at the cursor or its last one. */
-  function legend(built, { head, unit }) {
-    const values = [];
-    const isOneMetric = new Set(built.series.map(({ metric }) => metric)).size === 1;
-    const items = built.series.slice(0, MAX_LEGEND).map(({ metric, line, hue, dash }) => {
+  /** Make a legend of items {mark, name, tip, text}: ``show(index)`` writes the ``text(index)`` of each. */
+  function legend(items, max = Infinity) {
+    const shown = items.slice(0, max).map(({ mark, name, tip, text }) => {
       const value = el("span", { class: "value" });
-      values.push(value);
-      const label = line.isOnly ? metric : isOneMetric ? line.label : `${line.label}: ${metric}`;
-      return el(
-        "li",
-        {},
-        swatch(hue, dash),
-        el("span", { class: "name", "data-tip": head.metrics[metric]?.sentence || null }, visible(label)),
-        value,
-      );
+      const root = el("li", {}, mark, el("span", { class: "name", "data-tip": tip || null }, visible(name)), value);
+      return { root, write: (index) => (value.textContent = text(index)) };
     });
-    const rest = built.series.length - items.length;
-    const show = (index) => {
-      for (const [at, node] of values.entries())
-        node.textContent = format.quantity(valueAt(built, built.series[at], index), unit === "bytes" ? unit : "");
-    };
+    const rest = items.length - shown.length;
     return {
-      root: el("ul", { class: "legend" }, items, rest > 0 && el("li", { class: "muted" }, `and ${rest} more`)),
-      show,
+      root: el(
+        "ul",
+        { class: "legend" },
+        shown.map(({ root }) => root),
+        rest > 0 && el("li", { class: "muted" }, `and ${rest} more`),
+      ),
+      show: (index) => shown.forEach(({ write }) => write(index)),
     };
+  }
+
+  /**
+   * Make a panel with a button. ``contents(isPressed)`` returns what it shows at present, or null without values: the
+   * items of its legend, the last index of its steps, and the drawing, which is null if there is nothing to draw.
+   */
+  function panel({ id, metrics }, { title, unit, button, isPressed, isWide, others, contents }) {
+    const key = `${id} ${title}`;
+    const plot = el("div", { class: "plot", tabindex: 0, role: "application", "aria-roledescription": "chart" });
+    const holder = el("div", { class: "legend-holder" });
+    let say = null;
+    keys(plot, (index) => say(index));
+
+    function render() {
+      forget(plot);
+      const found = contents(pressed.get(key) ?? isPressed);
+      plot.replaceChildren(found ? "" : el("p", { class: "muted" }, "No values of the shown runs."));
+      holder.replaceChildren();
+      plot.hidden = found !== null && !found.drawing;
+      if (!found) return;
+      const { items, last, drawing } = found;
+      const { root, show } = legend(items, isWide ? Infinity : MAX_LEGEND);
+      holder.append(root);
+      show(last);
+      say = (index) => items.map(({ name, text }) => `${name} ${text(index)}`).join(", ");
+      const hint = "Arrow keys move through the steps, Enter chooses one.";
+      plot.setAttribute("aria-label", `${title}${unit && ` in ${unit}`}. Last values: ${say(last)}. ${hint}`);
+      if (drawing) whenSeen(plot, { ...drawing, onCursor: (chart) => show(chart.cursor.idx ?? last) });
+    }
+
+    const press = (isOn) => {
+      pressed.set(key, isOn);
+      render();
+    };
+    const head = el("h3", {}, title, " ", el("span", { class: "unit" }, unit));
+    const root = el(
+      "section",
+      { class: isWide ? "panel wide" : "panel", "data-panel": id, "data-metrics": metrics.join("\n") },
+      el("div", { class: "panel-head" }, head, toggle(button, pressed.get(key) ?? isPressed, press), others),
+      plot,
+      holder,
+    );
+    return { root, render, destroy: () => forget(plot) };
   }
 
   theme.onChange(() => charts.forEach((chart) => chart.redraw()));
-  page.charts = { state, begin, setZoom, setStep, whenSeen, forget, options, keys, clicks, draw, legend, valueAt };
+  page.charts = { state, begin, setZoom, setStep, whenSeen, forget, legend, panel };
 })((globalThis.verlLikeReport ??= {}));

@@ -1,8 +1,8 @@
 "use strict";
 // The view of curves: what the run came to, and panels in sections.
 (function (page) {
-  const { el, select, failure } = page.dom;
-  const { charts, format, route } = page;
+  const { el, visible, button, toggle, select, swatch, failure } = page.dom;
+  const { charts, format, route, theme } = page;
   const CLOSED = "Other"; // the section of metrics that no other section has
   const SMOOTHINGS = [
     ["", "none"],
@@ -10,6 +10,12 @@
     ["20", "20 steps"],
     ["100", "100 steps"],
   ];
+
+  const SEEDS = [
+    ["", "mean and range"],
+    ["each", "each run"],
+  ];
+  const opened = new Map(); // section -> whether it is open; a view that is made again keeps this
 
   /** Return the text of the panel's description: a line for each metric. */
   function description(panel, head) {
@@ -19,75 +25,54 @@
       .join("\n");
   }
 
-  /** Make a panel of lines: title, legend, plot. It is drawn when it comes into view. */
-  function linesPanel(panel, view) {
-    let isLog = panel.scale === "log";
-    const plot = el("div", { class: "plot", tabindex: 0, role: "application", "aria-roledescription": "chart" });
-    const holder = el("div", { class: "legend-holder" });
-    const value = (built, each, index) => format.quantity(charts.valueAt(built, each, index), panel.unit);
-    const log = el(
-      "button",
-      {
-        type: "button",
-        class: "quiet",
-        "aria-pressed": String(isLog),
-        onclick: () => {
-          isLog = !isLog;
-          log.setAttribute("aria-pressed", String(isLog));
-          render();
-        },
-      },
-      "log",
-    );
-    let say = () => "";
-    charts.keys(plot, (index) => say(index));
-
-    function render() {
-      charts.forget(plot);
-      plot.replaceChildren();
-      const built = page.series.build(panel, view.shown(), { shards: view.shards, smoothing: view.smoothing(), isLog });
-      const { root: list, show } = charts.legend(built, { head: view.head, unit: panel.unit });
-      holder.replaceChildren(list);
-      const last = built.xs.length - 1;
-      show(last);
-      say = (index) =>
-        built.series
-          .map((each) =>
-            [each.line.isOnly ? "" : each.line.label, each.metric, value(built, each, index)].join(" ").trim(),
-          )
-          .join(", ");
-      plot.setAttribute(
-        "aria-label",
-        `${panel.title}. Last values: ${last < 0 ? "none" : say(last)}. Arrow keys move through steps, Enter chooses.`,
-      );
-      if (!built.series.length) plot.append(el("p", { class: "muted" }, "No values of the shown runs."));
-      else
-        charts.whenSeen(
-          plot,
-          charts.draw(plot, built, panel.unit, isLog, (chart) => show(chart.cursor.idx ?? last)),
-        );
+  /** Return the drawing of what ``series.build`` found: lines, and bands from the lowest to the highest run. */
+  function drawing({ xs, rows, series: found }, { unit, isLog }) {
+    const hidden = { stroke: "transparent", width: 0, points: { show: false } };
+    const series = [{}];
+    for (const { row, rawRow, band, hue, dash, isSparse } of found) {
+      const stroke = () => theme.color(hue);
+      series[row] = { stroke, width: 1.5, dash, points: { show: isSparse, size: 4, width: 1, fill: stroke } };
+      for (const each of band ?? []) series[each] = hidden;
+      if (rawRow) series[rawRow] = { stroke: () => theme.wash(hue, 0.3), width: 1, points: { show: false } };
     }
+    const bands = found
+      .filter(({ band }) => band)
+      .map(({ band, hue }) => ({ series: band, fill: () => theme.wash(hue, 0.16) }));
+    return { xs, rows, series, bands, unit, isLog };
+  }
 
-    const title = el("h3", {}, panel.title, " ", el("span", { class: "unit" }, panel.unit === "-" ? "" : panel.unit));
-    const about = el(
-      "button",
-      {
-        type: "button",
-        class: "quiet about",
-        "aria-label": `About ${panel.title}`,
-        "aria-description": description(panel, view.head),
-        "data-tip": description(panel, view.head),
-      },
-      "?",
-    );
-    const root = el(
-      "section",
-      { class: "panel", "data-panel": panel.id, "data-metrics": panel.metrics.join("\n") },
-      el("div", { class: "panel-head" }, title, log, about),
-      plot,
-      holder,
-    );
-    return { root, render, destroy: () => charts.forget(plot) };
+  /** Make a panel of lines. */
+  function linesPanel(panel, view) {
+    const about = description(panel, view.head);
+    const contents = (isLog) => {
+      const built = page.series.build(panel, view.shown(), { shards: view.shards, smoothing: view.smoothing(), isLog });
+      if (!built.series.length) return null;
+      const isOneMetric = new Set(built.series.map(({ metric }) => metric)).size === 1;
+      const items = built.series.map(({ metric, line, hue, dash, row }) => ({
+        mark: swatch(hue, dash),
+        name: line.isOnly ? metric : isOneMetric ? line.label : `${line.label}: ${metric}`,
+        tip: view.head.metrics[metric]?.sentence,
+        text: (index) =>
+          format.quantity(page.series.nearest(built.rows[row - 1], index), panel.unit === "bytes" ? "bytes" : ""),
+      }));
+      return { items, last: built.xs.length - 1, drawing: drawing(built, { unit: panel.unit, isLog }) };
+    };
+    return charts.panel(panel, {
+      title: panel.title,
+      unit: panel.unit,
+      button: "log",
+      isPressed: panel.scale === "log",
+      isWide: false,
+      others:
+        about &&
+        button("?", null, {
+          class: "quiet about",
+          "aria-label": `About ${panel.title}`,
+          "aria-description": about,
+          "data-tip": about,
+        }),
+      contents,
+    });
   }
 
   /** Make the sections of panels. */
@@ -101,7 +86,11 @@
       panels.push(...own);
       return el(
         "details",
-        { class: "section", open: name !== CLOSED },
+        {
+          class: "section",
+          open: opened.get(name) ?? name !== CLOSED,
+          ontoggle: ({ target }) => opened.set(name, target.open),
+        },
         el("summary", {}, el("h2", {}, name), el("span", { class: "muted" }, format.count(own.length, "panel"))),
         el(
           "div",
@@ -116,78 +105,48 @@
   /** Make the chips of the compared runs; each hides or shows its curves. */
   function chips(view) {
     if (view.lines.length < 2) return null;
+    const press = (at, isShown) => {
+      if (isShown) view.hidden.delete(at);
+      else view.hidden.add(at);
+      route.update({ hide: [...view.hidden].join(",") }, true);
+      view.render();
+    };
     return el(
       "div",
       { class: "chips", role: "group", "aria-label": "Runs" },
-      view.lines.map((line) => {
-        const chip = el(
-          "button",
-          {
-            type: "button",
-            class: "chip",
-            "aria-pressed": "true",
-            onclick: () => {
-              const isShown = !view.hidden.delete(line);
-              if (isShown) view.hidden.add(line);
-              chip.setAttribute("aria-pressed", String(!isShown));
-              view.render();
-            },
-          },
-          page.dom.swatch(line.hue, []),
-          page.dom.visible(line.label),
-        );
-        return chip;
-      }),
+      view.lines.map(({ hue, label }, at) =>
+        toggle([swatch(hue, []), visible(label)], !view.hidden.has(at), (isShown) => press(at, isShown), {
+          class: "chip",
+        }),
+      ),
     );
   }
 
   /** Hide panels without the words, and open the sections that have one. */
-  function filter(root, words) {
-    const wanted = words.toLowerCase().split(/\s+/u).filter(Boolean);
+  function filter(root, passes, hasWords) {
     for (const section of root.querySelectorAll(".section")) {
-      let num = 0;
-      for (const panel of section.querySelectorAll(".panel")) {
-        const text = `${panel.querySelector("h3").textContent} ${panel.dataset.metrics}`.toLowerCase();
-        panel.hidden = !wanted.every((word) => text.includes(word));
-        num += panel.hidden ? 0 : 1;
-      }
-      section.hidden = num === 0;
-      if (wanted.length && num) section.open = true;
+      const panels = [...section.querySelectorAll(".panel")];
+      for (const panel of panels)
+        panel.hidden = !passes(`${panel.querySelector("h3").textContent} ${panel.dataset.metrics}`);
+      section.hidden = panels.every(({ hidden }) => hidden);
+      if (hasWords && !section.hidden) section.open = true;
     }
   }
 
   function tools(view, root, params) {
-    const hasGroups = view.head.groups.some(({ runs }) => runs.length > 1);
-    const words = el("input", {
-      type: "search",
-      placeholder: "Filter panels",
-      "aria-label": "Filter panels by words",
-      oninput: () => filter(root, words.value),
-    });
-    const reset = el(
-      "button",
-      { type: "button", class: "reset", hidden: true, onclick: () => charts.state.onZoom(null) },
-      "Show all steps",
-    );
+    const words = page.dom.words("panels", params, (passes, hasWords) => filter(root, passes, hasWords));
+    const reset = button("Show all steps", () => charts.state.onZoom(null), { class: null, hidden: true });
     const node = el(
       "div",
       { class: "tools" },
-      words,
+      words.node,
       select("Smoothing", SMOOTHINGS, params.get("smooth") ?? "", (value) => route.update({ smooth: value }, true)),
-      hasGroups &&
-        select(
-          "Seeds",
-          [
-            ["", "mean and range"],
-            ["each", "each run"],
-          ],
-          params.get("seeds") ?? "",
-          (value) => route.update({ seeds: value }, true),
-        ),
+      view.head.groups.length > 0 &&
+        select("Seeds", SEEDS, params.get("seeds") ?? "", (value) => route.update({ seeds: value, hide: "" }, true)),
       reset,
       el("span", { class: "hint muted" }, "Drag to zoom, double-click for all steps, click to choose a step."),
     );
-    return { node, reset };
+    return { node, reset, words };
   }
 
   function zoomOf(params) {
@@ -203,18 +162,19 @@
     return [ends(0).reduce((low, step) => Math.min(low, step)), ends(-1).reduce((high, step) => Math.max(high, step))];
   }
 
-  /** Bring the panel of a metric into view, once. */
-  function showMetric(root, metric) {
-    const panel = [...root.querySelectorAll(".panel")].find((node) =>
-      node.dataset.metrics.split("\n").includes(metric),
-    );
+  /** Bring the panel of the address's metric into view, once. */
+  function showMetric(root, params) {
+    const metric = params.get("metric");
+    const panels = [...root.querySelectorAll(".panel")];
+    const panel = panels.find(({ dataset }) => dataset.metrics.split("\n").includes(metric));
     if (!panel) return;
+    for (const each of panels) each.classList.toggle("target", each === panel);
     panel.closest("details").open = true;
-    panel.classList.add("target");
     requestAnimationFrame(() => panel.scrollIntoView({ block: "center" }));
+    route.update({ metric: "" }, true);
   }
 
-  async function fill(view, root, params) {
+  async function fill(view, root, words) {
     const runs = view.head.runs.map((run, index) => [index, page.data.shard(run.curves)]);
     for (const [index, promise] of runs) view.shards.set(index, await promise);
     if (!root.isConnected) return;
@@ -223,30 +183,27 @@
     view.panels = panels;
     root.append(...nodes);
     view.render();
-    if ([...view.shards.values()].some(({ thinned }) => thinned))
-      root.append(
-        el("p", { class: "note" }, "Long curves are thinned to the lowest and highest value of each bucket of steps."),
-      );
-    if (params.get("metric")) showMetric(root, params.get("metric"));
+    words.fill();
+    showMetric(root, route.current().params);
   }
 
   function show(root, params) {
     const head = page.data.head();
-    const isBand = params.get("seeds") !== "each";
-    const view = {
-      head,
-      shards: new Map(),
-      lines: page.series.lines(head, isBand),
-      hidden: new Set(),
-      panels: [],
-      isBand,
-    };
-    let smooth = params.get("smooth") ?? "";
-    view.shown = () => view.lines.filter((line) => !view.hidden.has(line));
-    view.smoothing = () => Number(smooth) || 0;
+    root.append(page.summary.make(head));
+    if (!head.panels.length) {
+      const runs = head.runs.length === 1 ? "This run has" : "These runs have";
+      root.append(el("p", { class: "muted" }, `${runs} logged no metrics yet.`));
+      return { update: () => true, destroy: () => {} };
+    }
+    const seeds = params.get("seeds");
+    const hidden = new Set((params.get("hide") ?? "").split(",").filter(Boolean).map(Number));
+    const view = { head, hidden, shards: new Map(), lines: page.series.lines(head, seeds !== "each"), panels: [] };
+    let smooth = params.get("smooth");
+    view.shown = () => view.lines.filter((_, at) => !hidden.has(at));
+    view.smoothing = () => Number(smooth);
     view.render = () => view.panels.forEach((panel) => panel.render());
-    const { node, reset } = tools(view, root, params);
-    root.append(page.summary.make(head), el("div", { class: "toolbar" }, chips(view), node));
+    const { node, reset, words } = tools(view, root, params);
+    root.append(el("div", { class: "toolbar" }, chips(view), node));
     const follow = (next) => {
       const zoom = zoomOf(next);
       reset.hidden = zoom === null;
@@ -258,18 +215,21 @@
       onStep: (step) => route.update({ step }, true),
     });
     follow(params);
-    const ready = fill(view, root, params).catch((error) => root.append(failure(error)));
+    const ready = fill(view, root, words).catch((error) => root.append(failure(error)));
     return {
       ready,
       update: (next) => {
-        if ((next.get("seeds") !== "each") !== view.isBand) return false;
-        if ((next.get("smooth") ?? "") !== smooth) {
-          smooth = next.get("smooth") ?? "";
+        if (next.get("seeds") !== seeds || (next.get("hide") ?? "") !== [...hidden].join(",")) return false;
+        if (next.get("smooth") !== smooth) {
+          smooth = next.get("smooth");
           view.render();
         }
+        if (document.activeElement !== words.node) {
+          words.node.value = next.get("q") ?? "";
+          words.fill();
+        }
         follow(next);
-        if (next.get("metric") && next.get("metric") !== params.get("metric")) showMetric(root, next.get("metric"));
-        params = next;
+        showMetric(root, next);
         return true;
       },
       destroy: () => view.panels.forEach((panel) => panel.destroy()),

@@ -67,21 +67,35 @@
     document.getElementById("announcer").textContent = sentence;
   }
 
-  /** Make a button that copies a text, by the old way where the clipboard is closed to the page. */
-  function copyButton(text, label, caption = "Copy") {
-    return el(
-      "button",
-      {
-        type: "button",
-        class: "quiet",
-        "aria-label": `Copy ${label}`,
-        onclick: (event) => copy(text, event.currentTarget, caption),
-      },
-      caption,
-    );
+  /** Return whether a key was pressed together with one that gives it a meaning of the browser. */
+  function hasModifier({ altKey, ctrlKey, metaKey }) {
+    return altKey || ctrlKey || metaKey;
   }
 
-  async function copy(text, button, caption) {
+  /** Make a button; ``attributes`` may replace its class. */
+  function button(children, onclick, attributes) {
+    return el("button", { type: "button", class: "quiet", onclick, ...attributes }, children);
+  }
+
+  /** Make a button that stays pressed; ``change(isPressed)`` is called by each click. */
+  function toggle(children, isPressed, change, attributes) {
+    const press = () => {
+      isPressed = !isPressed;
+      node.setAttribute("aria-pressed", String(isPressed));
+      change(isPressed);
+    };
+    const node = button(children, press, { "aria-pressed": String(isPressed), ...attributes });
+    return node;
+  }
+
+  /** Make a button that copies a text; where the page may not use the clipboard, it uses execCommand. */
+  function copyButton(text, label, caption = "Copy") {
+    const node = button(caption, () => copy(text, node, caption), { "aria-label": `Copy ${label}` });
+    return node;
+  }
+
+  async function copy(text, node, caption) {
+    let isCopied = true;
     try {
       await navigator.clipboard.writeText(text);
     } catch {
@@ -89,13 +103,13 @@
       area.value = text;
       document.body.append(area);
       area.select();
-      document.execCommand("copy");
+      isCopied = document.execCommand("copy");
       area.remove();
-      button.focus();
+      node.focus();
     }
-    button.textContent = "Copied";
+    node.textContent = isCopied ? "Copied" : "Not copied";
     setTimeout(() => {
-      button.textContent = caption;
+      node.textContent = caption;
     }, 1500);
   }
 
@@ -108,6 +122,45 @@
     );
     node.value = value;
     return el("label", { class: "field" }, el("span", {}, label), node);
+  }
+
+  /** Make an input of words, kept in the address. ``apply(passes, hasWords)`` gets the test of a text at a change. */
+  function words(noun, params, apply) {
+    const node = el("input", {
+      type: "search",
+      placeholder: `Filter ${noun}`,
+      "aria-label": `Filter ${noun} by words`,
+      value: params.get("q"),
+      oninput: () => fill(),
+      onchange: () => page.route.update({ q: node.value.trim() }, true),
+    });
+    function fill() {
+      const wanted = node.value.toLowerCase().split(/\s+/u).filter(Boolean);
+      apply((text) => wanted.every((word) => text.toLowerCase().includes(word)), wanted.length > 0);
+    }
+    return { node, fill };
+  }
+
+  /** Make a table: columns of words, then columns of numbers. One with a label scrolls if it is wide. */
+  function table(kind, { words: texts, numbers = [], rows, caption, label }) {
+    const head = (text, own) => (text ? el("th", { scope: "col", class: own }, text) : el("td", {}));
+    const node = el(
+      "table",
+      { class: kind },
+      caption && el("caption", {}, caption),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          texts.map((text) => head(text, null)),
+          numbers.map((text) => head(text, "number")),
+        ),
+      ),
+      el("tbody", {}, rows),
+    );
+    return label ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, node) : node;
   }
 
   /** Make the mark of a colour in a legend: a line, with the dashes of its curve, or a filled square. */
@@ -123,5 +176,6 @@
     return el("p", { class: "failure", role: "alert" }, String(error instanceof Error ? error.message : error));
   }
 
-  page.dom = { el, visible, inert, announce, copyButton, select, swatch, failure };
+  const controls = { button, toggle, copyButton, select, words };
+  page.dom = { el, visible, inert, announce, hasModifier, ...controls, table, swatch, failure };
 })((globalThis.verlLikeReport ??= {}));

@@ -10,11 +10,10 @@
     fraction: "",
     score: "",
     reward: "",
-    "-": "",
     bytes: "B",
   };
 
-  /** Return a number with about four significant digits, and separators of thousands. */
+  /** Return a number with at least three significant digits, and separators of thousands. */
   function number(value) {
     if (value === null || value === undefined || Number.isNaN(value)) return "\u2013";
     if (!Number.isFinite(value)) return value > 0 ? "\u221e" : `${MINUS}\u221e`;
@@ -22,7 +21,8 @@
     let text;
     if (size !== 0 && (size < 1e-3 || size >= 1e9)) text = value.toExponential(2).replace("e+", "e");
     else if (Number.isInteger(value) || size >= 1000) text = Math.round(value).toLocaleString("en-US");
-    else text = value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : size >= 0.1 ? 3 : 4);
+    else if (size < 0.1) text = value.toPrecision(3);
+    else text = value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 3);
     return text.replaceAll("-", MINUS);
   }
 
@@ -74,23 +74,15 @@
     return value !== 0 && Math.abs(value) < 0.1 ? `${number(1000 * value)} ms` : `${number(value)} s`;
   }
 
-  /** Return seconds as a duration with two units at most. */
-  function duration(value) {
-    if (value < 120) return seconds(value);
-    const minutes = Math.floor(value / 60);
-    if (minutes < 120) return `${minutes} min ${Math.round(value % 60)} s`;
-    return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  }
-
   /** Return a time in the zone of the reader. */
   function time(unixSeconds) {
     return new Date(unixSeconds * 1000).toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" });
   }
 
   /** Return a count with its noun: "1 sample", "3 samples". */
-  function count(n, noun) {
-    return `${n.toLocaleString("en-US")} ${noun}${n === 1 ? "" : "s"}`;
+  function count(n, noun, nouns = `${noun}s`) {
+    return `${n.toLocaleString("en-US")} ${n === 1 ? noun : nouns}`;
   }
 
-  page.format = { number, short, quantity, ticks, powers, seconds, duration, time, count };
+  page.format = { number, short, quantity, ticks, powers, seconds, time, count };
 })((globalThis.verlLikeReport ??= {}));

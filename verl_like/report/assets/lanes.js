@@ -1,14 +1,13 @@
 "use strict";
 // A step as a timeline: a lane for each process, a bar for each visit to a stage.
 (function (page) {
-  const { el, visible, swatch, announce } = page.dom;
+  const { el, visible, swatch, announce, hasModifier } = page.dom;
   const { format, theme } = page;
   const LANE = 22,
     SMALL_LANE = 10,
     GAP = 3,
     AXIS = 22,
     MANY = 64;
-  const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
   const DRAG_PX = 4;
 
   /** Return the milliseconds between ticks: 1, 2 or 5 times a power of ten, for about one tick each 90 pixels. */
@@ -16,6 +15,10 @@
     const wanted = (span * 90) / width;
     const power = 10 ** Math.floor(Math.log10(wanted));
     return power * [1, 2, 5, 10].find((factor) => factor * power >= wanted);
+  }
+
+  function hasSpans({ spans }) {
+    return spans.length > 0;
   }
 
   /** A drawn step. Its state: the shown range in ms, and the span under the cursor or the keys. */
@@ -26,16 +29,12 @@
       this.whole = [0, Math.max(1, 1000 * (end - start))];
       this.range = this.whole;
       this.chosen = null; // {lane, index}
+      const size = `${format.count(lanes.length, "process", "processes")} in ${format.seconds(end - start)}`;
       this.canvas = el("canvas", {
         tabindex: 0,
         role: "application",
         "aria-roledescription": "timeline",
-        "aria-label": `Step ${step}: ${format
-          .count(lanes.length, "process")
-          .replace(
-            "processs",
-            "processes",
-          )} in ${format.duration(end - start)}. Arrow keys move through the spans and processes, plus and minus zoom.`,
+        "aria-label": `Step ${step}: ${size}. Arrow keys move through the spans and processes, plus and minus zoom.`,
       });
       this.root = el("div", { class: "timeline" }, this.canvas);
       this.listen();
@@ -70,7 +69,7 @@
       this.canvas.style.height = `${height}px`;
       const context = this.canvas.getContext("2d");
       context.scale(ratio, ratio);
-      context.font = FONT;
+      context.font = theme.FONT;
       this.nameWidth = Math.max(...this.lanes.map(({ process }) => context.measureText(visible(process)).width), 20);
       this.drawAxis(context, height);
       this.lanes.forEach((lane, index) => this.drawLane(context, lane, index));
@@ -157,6 +156,7 @@
       let start = null;
       this.canvas.addEventListener("pointerdown", (event) => {
         start = event.offsetX;
+        this.canvas.setPointerCapture(event.pointerId); // a drag may end outside
       });
       this.canvas.addEventListener("pointerup", (event) => {
         if (start !== null && Math.abs(event.offsetX - start) > DRAG_PX)
@@ -176,14 +176,15 @@
     }
 
     key(event) {
-      const { lane, index } = this.chosen ?? { lane: 0, index: -1 };
+      if (hasModifier(event)) return;
+      const { lane, index } = this.chosen ?? { lane: this.lanes.findIndex(hasSpans), index: -1 };
       const [low, high] = this.range;
       const middle = (low + high) / 2;
       const moves = {
         ArrowRight: [lane, index + 1],
         ArrowLeft: [lane, index - 1],
-        ArrowDown: [lane + 1, 0],
-        ArrowUp: [lane - 1, 0],
+        ArrowDown: [this.lanes.findIndex((each, at) => at > lane && hasSpans(each)), 0],
+        ArrowUp: [this.lanes.findLastIndex((each, at) => at < lane && hasSpans(each)), 0],
         Home: [lane, 0],
       };
       if (event.key === "+") this.zoom([middle - (high - low) / 4, middle + (high - low) / 4]);
@@ -219,19 +220,15 @@
     for (const { spans } of lanes)
       for (const [stage, start, end] of spans) seconds.set(stage, (seconds.get(stage) ?? 0) + (end - start) / 1000);
     const rows = [...seconds].sort((left, right) => right[1] - left[1]);
-    return el(
-      "ul",
-      { class: "legend" },
-      rows.map(([stage, sum]) =>
-        el(
-          "li",
-          {},
-          swatch(page.stages.hue(stages[stage])),
-          el("span", { class: "name" }, visible(stages[stage])),
-          el("span", { class: "value" }, format.seconds(sum)),
-        ),
-      ),
+    const { root, show } = page.charts.legend(
+      rows.map(([stage, sum]) => ({
+        mark: swatch(page.stages.hue(stages[stage])),
+        name: stages[stage],
+        text: () => format.seconds(sum),
+      })),
     );
+    show(0);
+    return root;
   }
 
   page.lanes = { Timeline, legend };

@@ -21,17 +21,11 @@
       this.resizes.observe(this.root);
     }
 
-    /** Show other entries, of which ``chosen`` is selected. */
+    /** Show other entries; ``chosen`` is selected and brought into view. */
     set(entries, chosen) {
       this.entries = entries;
       this.inner.style.height = `${entries.length * ROW}px`;
-      this.select(chosen);
-      this.draw(true);
-    }
-
-    /** Select an entry and bring it into view. */
-    select(entry) {
-      this.at = this.entries.indexOf(entry);
+      this.at = entries.indexOf(chosen);
       if (this.at >= 0) {
         const top = this.at * ROW;
         const height = this.root.clientHeight;
@@ -75,7 +69,7 @@
     }
 
     key(event) {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (page.dom.hasModifier(event)) return;
       const last = this.entries.length - 1;
       const next = {
         ArrowDown: this.at + 1,

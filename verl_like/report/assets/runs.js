@@ -17,7 +17,7 @@
       "div",
       { class: "picker" },
       select("Run", pairs, String(index), (value) => {
-        location.hash = page.route.hash(page.route.current().view, { run: value === "0" ? "" : value });
+        location.hash = page.route.hash(page.route.current().view, { run: value });
       }),
     );
   }

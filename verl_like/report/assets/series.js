@@ -11,7 +11,7 @@
     const found = [];
     for (const [index, run] of head.runs.entries()) {
       if (taken.has(index)) continue;
-      const group = bands ? head.groups.find(({ runs }) => runs.length > 1 && runs.includes(index)) : undefined;
+      const group = bands ? head.groups.find(({ runs }) => runs.includes(index)) : undefined;
       const runs = group?.runs ?? [index];
       runs.forEach((member) => taken.add(member));
       found.push({ label: group ? `${group.name} (${runs.length} seeds)` : run.name, runs });
@@ -88,10 +88,10 @@
 
   /** Return the curves of a metric for the runs of a line that have it. */
   function curvesOf(metric, line, shards) {
-    return line.runs.map((run) => shards.get(run)?.series[metric]).filter((curve) => curve && curve[0].length);
+    return line.runs.map((run) => shards.get(run).series[metric]).filter((curve) => curve && curve[0].length);
   }
 
-  /** Return the series of a panel, without values: {metric, line, curve, low, high, raw, hue, dash}. */
+  /** Return the series of a panel: {metric, line, curve, low, high, raw, hue, dash, isSparse}. */
   function seriesOf(panel, shown, { shards, smoothing }) {
     const found = [];
     for (const [index, metric] of panel.metrics.entries()) {
@@ -133,15 +133,12 @@
     return { xs, rows, series };
   }
 
-  /** Return the index of the nearest row entry that has a number, at most ``reach`` away. */
-  function nearest(row, index, reach = row.length) {
-    for (let distance = 0; distance <= reach; distance += 1) {
-      if (Number.isFinite(row[index - distance])) return index - distance;
-      if (Number.isFinite(row[index + distance])) return index + distance;
-      if (index - distance < 0 && index + distance >= row.length) break;
-    }
+  /** Return the number of a row that is nearest to an index, or null. */
+  function nearest(row, index) {
+    for (let distance = 0; distance <= row.length; distance += 1)
+      for (const value of [row[index - distance], row[index + distance]]) if (Number.isFinite(value)) return value;
     return null;
   }
 
-  page.series = { lines, curvesOf, build, band, union, interpolated, nearest };
+  page.series = { SPARSE, lines, curvesOf, build, band, union, interpolated, nearest };
 })((globalThis.verlLikeReport ??= {}));

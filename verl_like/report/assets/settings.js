@@ -1,9 +1,9 @@
 "use strict";
 // The view of settings: options with their origin and default, the environment, the versions, the commands.
 (function (page) {
-  const { el, visible, copyButton, failure } = page.dom;
+  const { el, visible, copyButton, table, failure } = page.dom;
 
-  /** Return rows {name, values, default, origins, isChanged, differs, unit, help} of the options of some runs. */
+  /** Return rows {name, standard, values, origins, isChanged, differs, unit, help}; ``standard`` is the default. */
   function merged(shards) {
     const rows = new Map();
     for (const [at, { options }] of shards.entries()) {
@@ -28,11 +28,11 @@
     return [...rows.values()].sort((left, right) => (left.name < right.name ? -1 : 1));
   }
 
-  function line({ name, values, standard, origins, isChanged, unit, help }, isSeveral) {
+  function line({ name, values, standard, origins, unit, help }, isSeveral) {
     const origin = origins.find((each) => each && each !== "default") ?? "default";
     return el(
       "tr",
-      { class: isChanged ? "is-changed" : null },
+      {},
       el("th", { scope: "row" }, el("code", {}, visible(name)), help && el("span", { class: "help" }, visible(help))),
       values.map((value, at) =>
         el(
@@ -42,88 +42,58 @@
             class: value !== standard ? "changed" : null,
             "data-tip": isSeveral ? origins[at] : null,
           },
-          el("code", {}, value === null ? "\u2013" : visible(String(value))),
+          el("code", {}, value === null ? "\u2013" : visible(value)),
           unit && !isSeveral && el("span", { class: "unit" }, ` ${visible(unit)}`),
         ),
       ),
-      el("td", { "data-label": "default" }, el("code", { class: "muted" }, visible(String(standard)))),
+      el("td", { "data-label": "default" }, el("code", { class: "muted" }, visible(standard))),
       !isSeveral && el("td", { "data-label": "origin", class: "origin" }, visible(origin)),
     );
   }
 
   function optionTable(rows, names) {
     const isSeveral = names.length > 1;
-    const heads = isSeveral ? ["Option", ...names.map(visible), "Default"] : ["Option", "Value", "Default", "Origin"];
-    return el(
-      "div",
-      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Options" },
-      el(
-        "table",
-        { class: "options" },
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            heads.map((name) => el("th", { scope: "col" }, name)),
-          ),
-        ),
-        el(
-          "tbody",
-          {},
-          rows.map((row) => line(row, isSeveral)),
-        ),
-      ),
-    );
+    const words = isSeveral ? ["Option", ...names.map(visible), "Default"] : ["Option", "Value", "Default", "Origin"];
+    return table("options", { words, rows: rows.map((row) => line(row, isSeveral)), label: "Options" });
   }
 
   /** Make the table of options with its filters: words, changed ones alone, those that differ between runs. */
   function options(rows, names, params) {
     const isSeveral = names.length > 1;
-    const words = el("input", {
-      type: "search",
-      placeholder: "Filter options",
-      "aria-label": "Filter options by words",
-      value: params.get("q") ?? "",
-      oninput: () => fill(),
-    });
     const box = (label, isOn, name) => {
-      const input = el("input", {
-        type: "checkbox",
-        onchange: () => page.route.update({ [name]: input.checked ? "1" : "0" }, true),
-      });
-      input.checked = isOn;
+      const change = () => {
+        page.route.update({ [name]: input.checked ? "1" : "0" }, true);
+        words.fill();
+      };
+      const input = el("input", { type: "checkbox", onchange: change, checked: isOn });
       return [input, el("label", { class: "check" }, input, label)];
     };
     const [changed, changedLabel] = box("changed only", params.get("changed") !== "0", "changed");
     const [differing, differingLabel] = box("different between runs", params.get("differs") === "1", "differs");
     const holder = el("div", {});
     const count = el("p", { class: "count", role: "status" });
-    for (const input of [changed, differing]) input.addEventListener("change", () => fill());
-    function fill() {
-      const wanted = words.value.toLowerCase().split(/\s+/u).filter(Boolean);
+    const words = page.dom.words("options", params, (passes) => {
       const found = rows.filter(
         (row) =>
           (!changed.checked || row.isChanged) &&
           (!isSeveral || !differing.checked || row.differs) &&
-          wanted.every((word) => `${row.name} ${row.help} ${row.values.join(" ")}`.toLowerCase().includes(word)),
+          passes(`${row.name} ${row.help} ${row.values.join(" ")}`),
       );
       count.textContent = `${found.length} of ${page.format.count(rows.length, "option")}`;
       holder.replaceChildren(optionTable(found, names));
-    }
-    fill();
+    });
+    words.fill();
     return el(
       "section",
       { class: "block" },
       el("h2", {}, "Options"),
-      el("div", { class: "tools" }, words, changedLabel, isSeveral && differingLabel, count),
+      el("div", { class: "tools" }, words.node, changedLabel, isSeveral && differingLabel, count),
       holder,
     );
   }
 
   function pairs(title, values) {
-    const rows = Object.entries(values ?? {});
+    const rows = Object.entries(values);
     if (!rows.length) return null;
     return el(
       "section",
@@ -132,13 +102,13 @@
       el(
         "dl",
         { class: "pairs" },
-        rows.map(([name, value]) => el("div", {}, el("dt", {}, visible(name)), el("dd", {}, visible(String(value))))),
+        rows.map(([name, value]) => el("div", {}, el("dt", {}, visible(name)), el("dd", {}, visible(value)))),
       ),
     );
   }
 
   function starts(run) {
-    if (!run.starts?.length) return null;
+    if (!run.starts.length) return null;
     return el(
       "section",
       { class: "block" },

@@ -1,7 +1,7 @@
 "use strict";
 // The ledger of stages: the seconds of each step as stacked areas, one panel for each run or group.
 (function (page) {
-  const { el, visible, swatch } = page.dom;
+  const { visible, swatch } = page.dom;
   const { charts, format, theme } = page;
   const NUM_HUES = 10;
   const TOTAL = "time/step_s";
@@ -32,27 +32,33 @@
     return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : 0;
   }
 
-  /** Return {xs, stages: [{name, values, mean}], total} of a line: the longest stage first, the unnamed rest last. */
+  /**
+   * Return {xs, stages: [{name, values, mean}], totals, mean} of a line: the longest stage first, the rest last. The
+   * means are over all steps, of which a long curve lacks some.
+   */
   function ledger(panel, line, shards) {
+    const meanOf = (metric) => average(line.runs.map((run) => shards.get(run).means[metric]));
     const named = panel.metrics
       .filter((metric) => metric !== TOTAL)
-      .map((metric) => [stageOf(metric), mean(metric, line, shards)])
+      .map((metric) => [metric, mean(metric, line, shards)])
       .filter(([, curve]) => curve);
     if (!named.length) return null;
     const whole = mean(TOTAL, line, shards);
     const xs = page.series.union([...named.map(([, curve]) => curve), ...(whole ? [whole] : [])]);
-    const stages = named.map(([name, curve]) => {
+    const stages = named.map(([metric, curve]) => {
       const values = page.series.interpolated(curve, xs).map((value) => value ?? 0);
-      return { name, values, mean: average(values) };
+      return { name: stageOf(metric), values, mean: meanOf(metric) };
     });
     stages.sort((left, right) => right.mean - left.mean);
     const sums = Array.from(xs, (_, index) => stages.reduce((sum, { values }) => sum + values[index], 0));
     const totals = whole
       ? page.series.interpolated(whole, xs).map((value, index) => Math.max(value ?? 0, sums[index]))
       : sums;
-    const rest = totals.map((total, index) => total - sums[index]);
-    if (average(rest) > 1e-3 * average(totals)) stages.push({ name: "other", values: rest, mean: average(rest) });
-    return { xs, stages, totals, mean: average(totals) };
+    const sum = stages.reduce((total, stage) => total + stage.mean, 0);
+    const all = whole ? Math.max(meanOf(TOTAL), sum) : sum;
+    if (all - sum > 1e-3 * all)
+      stages.push({ name: "other", values: totals.map((total, index) => total - sums[index]), mean: all - sum });
+    return { xs, stages, totals, mean: all };
   }
 
   /** Return the rows of uPlot: sums of the stages up to each one, in seconds or in percent of the step. */
@@ -66,7 +72,7 @@
     );
   }
 
-  function draw(node, found, isShare, onCursor) {
+  function drawing(found, isShare) {
     const fills = found.stages.map(
       ({ name }) =>
         () =>
@@ -79,104 +85,39 @@
       points: { show: false },
       fill: index === 0 ? fill : undefined,
     }));
-    const bands = fills.slice(1).map((fill, index) => ({ series: [index + 2, index + 1], fill }));
-    const range = (_, low, high) => [0, isShare ? 100 : high * 1.04 || 1];
-    return (width) => {
-      const options = charts.options(width, { unit: isShare ? "%" : "seconds", isLog: false, onCursor, range });
-      options.cursor.points = { show: false };
-      const chart = new uPlot(
-        { ...options, series: [{}, ...series], bands },
-        [found.xs, ...stacked(found, isShare)],
-        node,
-      );
-      charts.clicks(chart);
-      return chart;
-    };
-  }
-
-  /** Make the legend, the top area first; ``show`` writes the seconds and shares of a step. */
-  function legend(found) {
-    const items = found.stages
-      .map(({ name, values }) => {
-        const value = el("span", { class: "value" });
-        return {
-          value,
-          values,
-          root: el("li", {}, swatch(hue(name)), el("span", { class: "name" }, visible(name)), value),
-        };
-      })
-      .reverse();
-    const show = (index) => {
-      for (const { value, values } of items) {
-        const share = found.totals[index] ? (100 * values[index]) / found.totals[index] : 0;
-        value.textContent = `${format.seconds(values[index])} \u00b7 ${share.toFixed(0)} %`;
-      }
-    };
     return {
-      root: el(
-        "ul",
-        { class: "legend" },
-        items.map(({ root }) => root),
-      ),
-      show,
+      xs: found.xs,
+      rows: stacked(found, isShare),
+      series: [{}, ...series],
+      bands: fills.slice(1).map((fill, index) => ({ series: [index + 2, index + 1], fill })),
+      unit: isShare ? "%" : "seconds",
+      range: (_, low, high) => [0, isShare ? 100 : high * 1.04 || 1],
+      points: { show: false },
     };
   }
 
-  /** Make the panel of a line. */
+  /** Make the panel of a line: the top area is the first of the legend. One step has no area, only values. */
   function stackPanel(panel, line, view) {
-    let isShare = false;
-    const plot = el("div", { class: "plot", tabindex: 0, role: "application", "aria-roledescription": "chart" });
-    const holder = el("div", { class: "legend-holder" });
-    const share = el(
-      "button",
-      {
-        type: "button",
-        class: "quiet",
-        "aria-pressed": "false",
-        onclick: () => {
-          isShare = !isShare;
-          share.setAttribute("aria-pressed", String(isShare));
-          render();
-        },
-      },
-      "share",
-    );
-    const title = el(
-      "h3",
-      {},
-      line.isOnly ? panel.title : `${panel.title}: ${visible(line.label)}`,
-      " ",
-      el("span", { class: "unit" }, "seconds per step"),
-    );
-    const root = el(
-      "section",
-      { class: "panel wide", "data-panel": panel.id, "data-metrics": panel.metrics.join("\n") },
-      el("div", { class: "panel-head" }, title, share),
-      plot,
-      holder,
-    );
-    let say = () => "";
-    charts.keys(plot, (index) => say(index));
-
-    function render() {
-      charts.forget(plot);
-      plot.replaceChildren();
-      const found = ledger(panel, line, view.shards);
-      root.hidden = !found || !view.shown().includes(line);
-      if (root.hidden) return;
-      const { root: list, show } = legend(found);
-      holder.replaceChildren(list);
+    const contents = (isShare) => {
+      const found = view.shown().includes(line) ? ledger(panel, line, view.shards) : null;
+      if (!found) return null;
+      const share = (values, index) => (found.totals[index] ? (100 * values[index]) / found.totals[index] : 0);
+      const items = found.stages.map(({ name, values }) => ({
+        mark: swatch(hue(name)),
+        name,
+        text: (index) => `${format.seconds(values[index])} \u00b7 ${share(values, index).toFixed(0)} %`,
+      }));
       const last = found.xs.length - 1;
-      show(last);
-      say = (index) => found.stages.map(({ name, values }) => `${name} ${format.seconds(values[index])}`).join(", ");
-      plot.setAttribute("aria-label", `${panel.title}. Last step: ${say(last)}. Arrow keys move through the steps.`);
-      charts.whenSeen(
-        plot,
-        draw(plot, found, isShare, (chart) => show(chart.cursor.idx ?? last)),
-      );
-    }
-
-    return { root, render, destroy: () => charts.forget(plot) };
+      return { items: items.reverse(), last, drawing: last > 0 ? drawing(found, isShare) : null };
+    };
+    return charts.panel(panel, {
+      title: line.isOnly ? panel.title : `${panel.title}: ${visible(line.label)}`,
+      unit: "seconds per step",
+      button: "share",
+      isPressed: false,
+      isWide: true,
+      contents,
+    });
   }
 
   /** Make a panel for each line that has the stages. */

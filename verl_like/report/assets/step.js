@@ -11,47 +11,35 @@
     );
   }
 
-  /** Make a link to the samples or times of the nearest step that has them. */
-  function link(text, view, { run, step, steps }) {
+  /** Make a link to a part of a run, at the nearest of its steps; null without any. */
+  function link(text, view, steps, { step, ...params }) {
     const nearest = nearestStep(steps, step);
     if (nearest === null) return null;
-    const params =
-      view === "samples" ? { run: run || "", kind: "train", step: nearest } : { run: run || "", step: nearest };
-    return el("a", { href: page.route.hash(view, params) }, nearest === step ? text : `${text} of step ${nearest}`);
+    const href = page.route.hash(view, { ...params, step: nearest });
+    return el("a", { href }, nearest === step ? text : `${text} of step ${nearest}`);
   }
 
   function links(head, step) {
-    const isOnly = head.runs.length === 1;
-    return head.runs
-      .flatMap((run, index) => {
-        const name = isOnly ? "" : `${page.dom.visible(run.name)}: `;
-        const sampled = run.samples?.steps.filter(({ kind }) => kind === "train").map((entry) => entry.step) ?? [];
-        return [
-          link(`${name}samples`, "samples", { run: index, step, steps: sampled }),
-          link(`${name}processes`, "time", { run: index, step, steps: run.lanes?.steps ?? [] }),
-        ];
-      })
-      .filter(Boolean);
+    return head.runs.flatMap((each, run) => {
+      const name = head.runs.length === 1 ? "" : `${page.dom.visible(each.name)}: `;
+      const sampled = each.samples?.steps.filter(({ kind }) => kind === "train").map((entry) => entry.step) ?? [];
+      return [
+        link(`${name}samples`, "samples", sampled, { run, kind: "train", step }),
+        link(`${name}processes`, "time", each.lanes.steps ?? [], { run, step }),
+      ];
+    });
   }
 
   /** Show the bar for the step of the address, or hide it. */
   function follow(params) {
     const bar = document.getElementById("step-bar");
-    const step = params.get("step") === null || params.get("step") === "" ? NaN : Number(params.get("step"));
+    const step = params.get("step") ? Number(params.get("step")) : NaN;
     bar.hidden = !Number.isFinite(step);
     page.charts.setStep(bar.hidden ? null : step);
     if (bar.hidden) return;
-    const close = el(
-      "button",
-      {
-        type: "button",
-        class: "quiet",
-        "aria-label": "Forget the step",
-        onclick: () => page.route.update({ step: "" }, true),
-      },
-      "\u00d7",
-    );
-    bar.replaceChildren(el("strong", {}, `Step ${step}`), ...links(page.data.head(), step), close);
+    const clear = () => page.route.update({ step: "" }, true);
+    const close = page.dom.button("\u00d7", clear, { "aria-label": "Clear the chosen step" });
+    bar.replaceChildren(...[el("strong", {}, `Step ${step}`), ...links(page.data.head(), step), close].filter(Boolean));
   }
 
   function hide() {

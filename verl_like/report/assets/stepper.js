@@ -1,7 +1,7 @@
 "use strict";
 // The choice of a step: a slider, buttons to the neighbours, and one for all steps.
 (function (page) {
-  const { el } = page.dom;
+  const { el, button, hasModifier } = page.dom;
 
   class Stepper {
     /** ``choose(step)`` is called with a step of the list, or with "all". */
@@ -16,25 +16,14 @@
         oninput: () => this.to(Number(this.slider.value)),
       });
       this.output = el("output", { for: id });
-      this.all = el(
-        "button",
-        {
-          type: "button",
-          class: "quiet",
-          "aria-pressed": "false",
-          onclick: () => choose(this.step === null ? this.last : "all"),
-        },
-        "all steps",
-      );
-      const button = (text, label, by) =>
-        el("button", { type: "button", class: "quiet", "aria-label": label, onclick: () => this.move(by) }, text);
+      this.all = button("all steps", () => choose(this.step === null ? this.last : "all"));
       this.root = el(
         "div",
         { class: "stepper" },
         el("label", { for: id }, "Step"),
-        button("\u2190", "Previous step", -1),
+        button("\u2190", () => this.move(-1), { "aria-label": "Previous step" }),
         this.slider,
-        button("\u2192", "Next step", 1),
+        button("\u2192", () => this.move(1), { "aria-label": "Next step" }),
         this.output,
         hasAll && this.all,
       );
@@ -72,7 +61,7 @@
     listen(node) {
       node.addEventListener("keydown", (event) => {
         const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-        if (!by || event.altKey || event.ctrlKey || event.metaKey) return;
+        if (!by || hasModifier(event)) return;
         event.preventDefault();
         this.move(by);
       });

@@ -1,11 +1,11 @@
 "use strict";
 // The first screenful: alarms and key numbers of each run.
 (function (page) {
-  const { el, visible } = page.dom;
+  const { el, visible, table } = page.dom;
   const MAX_ALARMS = 4;
   const STATUSES = { __proto__: null, finished: "good", running: "accent", interrupted: "tuning", stopped: "alarm" };
 
-  /** Return [{run, advisory}] of a level over all runs. */
+  /** Return [{run, index, advisory}] of a level over all runs; the index is that of the run. */
   function advisories(head, level) {
     return head.runs.flatMap((run, index) =>
       run.advisories.filter((each) => each.level === level).map((advisory) => ({ run, index, advisory })),
@@ -39,7 +39,7 @@
     );
   }
 
-  /** Make the sentence of a run about which there is no alarm. */
+  /** Make the sentence of runs without alarms, or return null. */
   function calm(head) {
     if (advisories(head, "alarm").length) return null;
     const num = advisories(head, "tuning").length;
@@ -66,56 +66,28 @@
           "div",
           {},
           el("dt", {}, visible(name)),
-          el(
-            "dd",
-            {},
-            el("span", { class: "number" }, visible(text)),
-            hint && el("span", { class: "hint" }, visible(hint)),
-          ),
+          el("dd", {}, el("span", { class: "number" }, visible(text)), el("span", { class: "hint" }, visible(hint))),
         ),
       ),
     );
   }
 
   /** Make a table of the key numbers of several runs. */
-  function table(head) {
-    const names = [...new Set(head.runs.flatMap((run) => run.key_numbers.map(({ name }) => name)))];
+  function comparison(head) {
+    const numbers = [...new Set(head.runs.flatMap((run) => run.key_numbers.map(({ name }) => name)))];
+    const cell = (found) =>
+      el("td", { class: "number", "data-tip": found?.hint || null }, found ? visible(found.text) : "\u2013");
     const rows = head.runs.map((run) =>
       el(
         "tr",
         {},
         el("th", { scope: "row" }, visible(run.name)),
         el("td", {}, status(run)),
-        names.map((name) => {
-          const number = run.key_numbers.find((each) => each.name === name);
-          return el(
-            "td",
-            { class: "number", "data-tip": number?.hint || null },
-            number ? visible(number.text) : "\u2013",
-          );
-        }),
+        numbers.map((wanted) => cell(run.key_numbers.find(({ name }) => name === wanted))),
       ),
     );
-    return el(
-      "div",
-      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Key numbers" },
-      el(
-        "table",
-        { class: "numbers" },
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            el("th", { scope: "col" }, "Run"),
-            el("th", { scope: "col" }, "Status"),
-            names.map((name) => el("th", { scope: "col", class: "number" }, visible(name))),
-          ),
-        ),
-        el("tbody", {}, rows),
-      ),
-    );
+    const label = "Key numbers";
+    return table("numbers", { words: ["Run", "Status"], numbers: numbers.map(visible), rows, label });
   }
 
   function make(head) {
@@ -124,7 +96,7 @@
       { class: "summary" },
       alarms(head),
       calm(head),
-      head.runs.length === 1 ? tiles(head.runs[0]) : table(head),
+      head.runs.length === 1 ? tiles(head.runs[0]) : comparison(head),
     );
   }
 

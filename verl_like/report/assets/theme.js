@@ -1,8 +1,9 @@
 "use strict";
-// Light and dark: the system's choice, or the reader's; and the colours for canvases.
+// Light and dark: the system's choice, or the reader's; and the colours and the font for canvases.
 (function (page) {
   const CHOICES = ["auto", "light", "dark"];
   const KEY = "verl-like-report-theme";
+  const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
   const listeners = new Set();
   const known = new Map();
   let choice = stored();
@@ -50,21 +51,16 @@
 
   /** Make the switch between the three choices. */
   function control() {
-    const { el } = page.dom;
+    const { el, button } = page.dom;
+    const press = (name) => {
+      choose(name);
+      for (const [index, node] of buttons.entries()) node.setAttribute("aria-pressed", String(CHOICES[index] === name));
+    };
     const buttons = CHOICES.map((name) =>
-      el(
-        "button",
-        {
-          type: "button",
-          "aria-pressed": String(name === choice),
-          onclick: () => {
-            choose(name);
-            for (const [index, button] of buttons.entries())
-              button.setAttribute("aria-pressed", String(CHOICES[index] === name));
-          },
-        },
-        name[0].toUpperCase() + name.slice(1),
-      ),
+      button(name[0].toUpperCase() + name.slice(1), () => press(name), {
+        class: null,
+        "aria-pressed": String(name === choice),
+      }),
     );
     return el("div", { class: "switch", role: "group", "aria-label": "Colours of the page" }, buttons);
   }
@@ -72,6 +68,7 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => choose(choice));
   apply();
   page.theme = {
+    FONT,
     color,
     wash,
     control,

@@ -1,76 +1,51 @@
 "use strict";
 // The view of time: stages, a step of each process, seconds of the processes, memory, stalls.
 (function (page) {
-  const { el, visible, failure, swatch } = page.dom;
+  const { el, visible, failure, swatch, table } = page.dom;
   const { format, route } = page;
 
   function section(title, note, ...children) {
     return el("section", { class: "block" }, el("h2", {}, title), note && el("p", { class: "note" }, note), children);
   }
 
+  function bar(percent, kind = "") {
+    const node = el("span", { class: `bar ${kind}` });
+    node.style.width = `${percent}%`;
+    return node;
+  }
+
   /** Make a table of the mean seconds of each stage. */
   function stageTable(found) {
     const longest = Math.max(...found.stages.map(({ mean }) => mean));
-    return el(
-      "table",
-      { class: "numbers stages" },
-      el("caption", {}, `Mean of a step: ${format.seconds(found.mean)}`),
-      el(
-        "thead",
+    const rows = found.stages.map(({ name, mean }) => {
+      const length = bar((100 * mean) / longest);
+      length.style.background = `var(--${page.stages.hue(name)})`;
+      return el(
+        "tr",
         {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, "Stage"),
-          el("th", { scope: "col", class: "number" }, "Seconds"),
-          el("th", { scope: "col", class: "number" }, "Share"),
-          el("td", {}),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        found.stages.map(({ name, mean }) => {
-          const bar = el("span", { class: "bar" });
-          bar.style.width = `${(100 * mean) / longest}%`;
-          bar.style.background = `var(--${page.stages.hue(name)})`;
-          return el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, swatch(page.stages.hue(name)), visible(name)),
-            el("td", { class: "number" }, mean.toFixed(3)),
-            el("td", { class: "number" }, `${((100 * mean) / found.mean).toFixed(1)} %`),
-            el("td", { class: "bars" }, bar),
-          );
-        }),
-      ),
-    );
+        el("th", { scope: "row" }, swatch(page.stages.hue(name)), visible(name)),
+        el("td", { class: "number" }, mean.toFixed(3)),
+        el("td", { class: "number" }, `${((100 * mean) / found.mean).toFixed(1)} %`),
+        el("td", { class: "bars" }, length),
+      );
+    });
+    const caption = `Mean of a step: ${format.seconds(found.mean)}`;
+    return table("numbers stages", { words: ["Stage"], numbers: ["Seconds", "Share", ""], rows, caption });
   }
 
   /** Make the part on stages: areas over the steps, and a table. */
-  async function stages(head, index) {
-    const panel = head.panels.find(({ kind }) => kind === "stack");
-    if (!panel) return null;
-    const line = { label: head.runs[index].name, runs: [index], isOnly: true };
-    const shards = new Map([[index, await page.data.shard(head.runs[index].curves)]]);
+  function stages(panel, line, shards) {
     const found = page.stages.ledger(panel, line, shards);
     if (!found) return null;
     const [own] = page.stages.panels(panel, { shards, lines: [line], shown: () => [line] });
     own.render();
-    return {
-      root: section(
-        "Stages",
-        "Each second of the driver belongs to one stage.",
-        el("div", { class: "split" }, own.root, stageTable(found)),
-      ),
-      destroy: own.destroy,
-    };
+    const split = el("div", { class: "split" }, own.root, stageTable(found));
+    return { root: section("Stages", "Each second of the driver belongs to one stage.", split), destroy: own.destroy };
   }
 
   /** Make the part on a step: the choice among the steps that were kept, and the timeline. */
   function lanes(run, params) {
-    const steps = run.lanes?.steps ?? [];
-    if (!steps.length) return null;
+    const { steps } = run.lanes;
     const first = steps[Math.floor(steps.length / 2)];
     const asked = (from) => (from.get("step") ? page.step.nearestStep(steps, Number(from.get("step"))) : first);
     const stepper = new page.Stepper({
@@ -80,15 +55,20 @@
     });
     const holder = el("div", {});
     let timeline = null;
-    async function render(step) {
-      stepper.set(steps, step);
-      page.charts.setStep(step);
+    async function draw(step) {
       const shard = await page.data.shard(run.lanes.shard.replace("{step}", step));
       if (stepper.step !== step || !holder.isConnected) return;
       timeline?.destroy();
       timeline = new page.lanes.Timeline(step, shard);
       holder.replaceChildren(page.lanes.legend(shard), timeline.root);
       timeline.draw();
+    }
+    function render(step) {
+      stepper.set(steps, step);
+      page.charts.setStep(step);
+      return draw(step).catch((error) => {
+        if (stepper.step === step) holder.replaceChildren(failure(error));
+      });
     }
     const note =
       "A lane for each process, a bar for each visit to a stage. Drag to zoom, double-click for the whole step.";
@@ -119,83 +99,44 @@
         el("td", { class: "number total" }, total.toFixed(1)),
       );
     });
-    return el(
-      "div",
-      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Seconds of each process in each stage" },
-      el(
-        "table",
-        { class: "numbers heat" },
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            el("th", { scope: "col" }, "Process"),
-            used.map((stage) => el("th", { scope: "col", class: "number" }, visible(stage))),
-            el("th", { scope: "col", class: "number" }, "all"),
-          ),
-        ),
-        el("tbody", {}, rows),
-      ),
-    );
+    const numbers = [...used.map(visible), "all"];
+    const label = "Seconds of each process in each stage";
+    return table("numbers heat", { words: ["Process"], numbers, rows, label });
   }
 
   function memory({ planned_gib: planned, largest_gib: largest }) {
     if (!largest) return null;
     const most = Math.max(planned ?? 0, largest);
-    const bar = (value, kind) => {
-      const node = el("span", { class: `bar ${kind}` });
-      node.style.width = `${(100 * value) / most}%`;
-      return node;
-    };
     const row = (name, value, kind) =>
       el(
         "tr",
         {},
         el("th", { scope: "row" }, name),
         el("td", { class: "number" }, `${format.number(value)} GiB`),
-        el("td", { class: "bars" }, bar(value, kind)),
+        el("td", { class: "bars" }, bar((100 * value) / most, kind)),
       );
     const verdict =
       planned &&
       (largest > planned
         ? `${((100 * (largest - planned)) / planned).toFixed(1)} % above the plan.`
         : `${((100 * largest) / planned).toFixed(1)} % of the plan.`);
-    return section(
-      "Memory",
-      verdict,
-      el(
-        "table",
-        { class: "numbers memory" },
-        el(
-          "tbody",
-          {},
-          planned && row("Planned", planned, "planned"),
-          row("Largest process", largest, largest > (planned ?? Infinity) ? "above" : "within"),
-        ),
-      ),
-    );
+    const rows = [
+      planned && row("Planned", planned, "planned"),
+      row("Largest process", largest, largest > (planned ?? Infinity) ? "above" : "within"),
+    ];
+    return section("Memory", verdict, el("table", { class: "numbers memory" }, el("tbody", {}, rows)));
   }
 
   async function processes(run) {
     if (!run.processes) return null;
     const shard = await page.data.shard(run.processes);
-    return [
-      shard.processes?.length &&
-        section(
-          "Processes in the whole run",
-          "Seconds in each stage; a cell is shaded by its share of the process.",
-          processTable(shard),
-        ),
-      shard.memory && memory(shard.memory),
-    ];
+    const note = "Seconds in each stage; a cell is shaded by its share of the process.";
+    return [section("Processes in the whole run", note, processTable(shard)), memory(shard.memory)];
   }
 
   async function stalls(run) {
     if (!run.stalls) return null;
     const found = await page.data.shard(run.stalls);
-    if (!found.length) return null;
     return section(
       "Stalls",
       null,
@@ -211,26 +152,30 @@
   }
 
   function hasTime(run, head) {
-    return Boolean(
-      run.lanes?.steps?.length || run.processes || run.stalls || head.panels.some(({ kind }) => kind === "stack"),
-    );
+    return run.lanes.steps || run.processes || run.stalls || head.panels.some(({ kind }) => kind === "stack");
   }
 
   function show(root, params) {
     const head = page.data.head();
     const picked = page.runs.picked(head, params);
     const run = head.runs[picked];
-    const parts = [];
-    const timeline = lanes(run, params);
+    const timeline = run.lanes.steps ? lanes(run, params) : null;
     const redraw = () => timeline?.draw();
+    let areas = null;
     root.append(page.runs.picker(head, picked));
     page.charts.begin({ onStep: (step) => route.update({ step }, true) });
     const ready = (async () => {
-      const areas = await stages(head, picked);
-      if (areas) parts.push(areas);
+      const panel = head.panels.find(({ kind }) => kind === "stack");
+      const shard = await page.data.shard(run.curves);
+      if (!root.isConnected) return;
+      const line = { label: run.name, runs: [picked], isOnly: true };
+      areas = panel ? stages(panel, line, new Map([[picked, shard]])) : null;
       root.append(...[areas?.root, timeline?.root].filter(Boolean));
       await timeline?.start();
-      root.append(...[await processes(run), await stalls(run)].flat().filter(Boolean));
+      const others = [await processes(run), await stalls(run)].flat().filter(Boolean);
+      root.append(...others);
+      if (!areas && !timeline && !others.length)
+        root.append(el("p", { class: "muted" }, "This run has no records of its time."));
     })().catch((error) => root.append(failure(error)));
     page.theme.onChange(redraw);
     return {
@@ -243,7 +188,7 @@
       destroy: () => {
         page.theme.forget(redraw);
         timeline?.destroy();
-        parts.forEach(({ destroy }) => destroy());
+        areas?.destroy();
       },
     };
   }

@@ -5,7 +5,10 @@
   const { charts, format, theme } = page;
   const HEIGHT = 92;
 
-  /** Return {xs, mean, low, high, num} of the scores of entries by step; low and high are a standard deviation away. */
+  /**
+   * Return {xs, mean, low, high, least, most, num} of the scores of entries by step. ``low`` and ``high`` are a
+   * standard deviation from the mean, within ``least`` and ``most``.
+   */
   function byStep(index, entries) {
     const found = new Map();
     for (const entry of entries) {
@@ -56,7 +59,7 @@
       this.root.setAttribute("aria-label", `Mean score of the filtered samples: ${ends.join(", ")}.`);
       charts.state.step = step;
       this.say(found, Math.max(0, found.xs.indexOf(step ?? found.xs[last])));
-      charts.whenSeen(this.plot, (width) => this.draw(width, found));
+      charts.whenSeen(this.plot, this.drawing(found));
     }
 
     say(found, at) {
@@ -66,27 +69,18 @@
       this.caption.textContent = `Score, mean and standard deviation \u00b7 ${values}`;
     }
 
-    draw(width, found) {
-      const color = () => theme.color("c0");
+    drawing(found) {
       const hidden = { stroke: "transparent", width: 0, points: { show: false } };
-      const chart = new uPlot(
-        {
-          ...charts.options(width, {
-            unit: "score",
-            isLog: false,
-            onCursor: (self) => {
-              if (self.cursor.idx !== null && self.cursor.idx !== undefined) this.say(found, self.cursor.idx);
-            },
-          }),
-          height: HEIGHT,
-          series: [{}, { stroke: color, width: 1.5, points: { show: found.xs.length <= 40, size: 4 } }, hidden, hidden],
-          bands: [{ series: [3, 2], fill: () => theme.wash("c0", 0.16) }],
-        },
-        [found.xs, found.mean, found.low, found.high],
-        this.plot,
-      );
-      charts.clicks(chart);
-      return chart;
+      const points = { show: found.xs.length <= page.series.SPARSE, size: 4 };
+      return {
+        height: HEIGHT,
+        unit: "score",
+        xs: found.xs,
+        rows: [found.mean, found.low, found.high],
+        series: [{}, { stroke: () => theme.color("c0"), width: 1.5, points }, hidden, hidden],
+        bands: [{ series: [3, 2], fill: () => theme.wash("c0", 0.16) }],
+        onCursor: ({ cursor }) => Number.isInteger(cursor.idx) && this.say(found, cursor.idx),
+      };
     }
 
     clear() {
