@@ -19,6 +19,7 @@ import pytest
 from tests.report import _synthetic
 from tests.report._hostile import HOSTILE
 from verl_like.report.page import page as composed
+from verl_like.report.sample_entry import MAX_CHARS
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install 'verl-like[dev]'"
@@ -31,7 +32,6 @@ pytestmark = [
 ]
 VIEWS = ("curves", "time", "samples", "settings", "advice")
 MAX_PAINT_MS, MAX_HEAP_MB = 2000, 500
-MAX_SHOWN = 20_000  # characters of a text that the page shows at first
 
 INJECTED = b"""<script>window.wasRun = 1</script>
 <img id="injected" src="https://example.org/x.png" onerror="window.wasRun = 2">"""
@@ -370,7 +370,7 @@ def test_hostile_texts_are_shown_inert(opened: Opened, width: int) -> None:
         tab.goto(tab.url.partition("#")[0] + f"#/samples?step=1&row={row}")
         wait(tab, f"document.getElementById('sample-title')?.textContent.startsWith('Sample {row} ')")
         shown = tab.locator(".text-block pre.text").first.evaluate("(node) => node.textContent")
-        assert shown == escaped(text[:MAX_SHOWN])
+        assert shown == escaped(text[:MAX_CHARS])
         assert tab.evaluate("window.wasRun") is None
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, row
         assert tab.locator("main :is(script, img, svg, iframe, style, base)").count() == 0
@@ -402,7 +402,6 @@ def test_right_to_left_text_does_not_turn_its_surroundings(opened: Opened) -> No
 def test_the_page_says_what_was_left_out(opened: Opened) -> None:
     tab = opened("small", "#/samples?step=1&row=10")
     tab.get_by_text("The report leaves out 980,000 characters of this text").wait_for()
-    assert "Show more (980,000 characters left)" in tab.locator(".text-block").first.inner_text()
     assert "Token columns of 208 of the 256 samples" in tab.locator("#notes").inner_text()
 
 
@@ -578,6 +577,21 @@ def read(packed: bytes) -> Any:
     return json.loads(gzip.decompress(packed))
 
 
+def slow(tab: Any, name: str, reader: str = "shard") -> None:
+    """Let a shard arrive when ``window.release()`` is called, or fail when ``window.fail()`` is."""
+    tab.evaluate(
+        """([name, reader]) => {
+            const { data } = verlLikeReport, read = data[reader];
+            const released = new Promise((resolve, reject) => {
+                window.release = resolve;
+                window.fail = () => reject(new Error("gone"));
+            });
+            data[reader] = (wanted) => (wanted === name ? released.then(() => read(name)) : read(wanted));
+        }""",
+        [name, reader],
+    )
+
+
 def test_a_small_number_has_three_digits(opened: Opened) -> None:
     tab = opened("small")
     assert tab.evaluate("[0.00123, 0.0456, 0.789, 12.345].map(verlLikeReport.format.number)") == [
@@ -602,6 +616,39 @@ def test_means_of_stages_are_those_of_the_run_rather_than_of_its_drawn_steps(
     assert table.locator("tr", has_text="other").locator("td").first.inner_text() == f"{rest:.3f}"
 
 
+def test_an_earlier_context_has_the_text_of_its_tokens(opened: Opened, small: Contents) -> None:
+    sample = read(small[1]["r0-train-2"])[0]
+    tab = opened("small", "#/samples?step=2&row=0&context=0")
+    block = tab.locator(".text-block", has_text="Tokens of the response")
+    block.wait_for()
+    expected = "".join(sample["earlier"][0]["tokens"]["text"])
+    assert block.locator(".block-head > .muted").inner_text() == f"{len(expected)} characters"
+    tab.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    block.get_by_role("button", name="Copy").click()
+    wait(tab, f"window.copied === {json.dumps(expected)}")
+
+
+def test_cut_messages_and_fields_are_reported(opened: Opened, written: Written, small: Contents) -> None:
+    head, shards = small
+    samples = read(shards["r0-train-2"])
+    samples[1]["cut"] = {"messages": 1234, "difficulty": 5, "failure": 1}
+    shards["r0-train-2"] = _synthetic.packed(samples)
+    tab = opened(written((head, shards)), "#/samples?step=2&row=1")
+    tab.locator(".extras summary").click()
+    notes = tab.locator(".sample .note").all_inner_texts()
+    assert [note.removeprefix("The report leaves out ").partition(";")[0] for note in notes] == [
+        "1,234 characters of the messages",
+        "1 character of the failure",
+        "5 characters of this text",
+    ]
+
+
+def test_a_search_shows_the_context_that_has_its_words(opened: Opened) -> None:
+    tab = opened("small", "#/samples?step=2&row=0&q=tool failed")
+    tab.locator(".message mark").wait_for()
+    assert tab.locator(".forks a[aria-current]").inner_text() == "Context 1"
+
+
 def test_the_chart_of_an_advisory_is_marked_and_shown_once(opened: Opened) -> None:
     tab = opened("small")
     for metric, id in (("actor/kl_loss", "kl"), ("rollout/signal_frac", "signal")):
@@ -610,6 +657,38 @@ def test_the_chart_of_an_advisory_is_marked_and_shown_once(opened: Opened) -> No
         wait(tab, f"document.querySelector('.panel.target')?.dataset.panel === '{id}'")
         assert tab.locator(".panel.target").count() == 1
         wait(tab, "location.hash === '#/curves?step=3'")
+
+
+def test_a_view_that_was_left_before_its_samples_arrived_changes_nothing(opened: Opened) -> None:
+    tab = opened("small")
+    tab.locator(".plot canvas").first.wait_for()
+    slow(tab, "r0-samples")
+    tab.locator('#views a[data-view="samples"]').click()
+    tab.locator('#views a[data-view="curves"]').click()
+    tab.locator(".plot canvas").first.wait_for()
+    tab.evaluate("release()")
+    tab.wait_for_timeout(200)
+    box = tab.locator(".plot .u-over").first.bounding_box()
+    tab.mouse.move(box["x"] + 50, box["y"] + 40)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 150, box["y"] + 40, steps=4)
+    tab.mouse.up()
+    wait(tab, "location.hash.startsWith('#/curves?from=')")
+
+
+@pytest.mark.parametrize(("reader", "query"), [("shard", ""), ("passing", "&q=shelf")])
+def test_a_failure_after_another_step_was_chosen_is_not_shown(opened: Opened, reader: str, query: str) -> None:
+    tab = opened("small", f"#/samples?step=3&row=0{query}")
+    tab.locator("#sample-title").wait_for()
+    slow(tab, "r0-train-4", reader)
+    for step in (4, 5):
+        tab.evaluate(f"location.hash = '#/samples?step={step}&row=0{query}'")
+        tab.wait_for_timeout(100)
+    wait(tab, "document.getElementById('sample-title').textContent === 'Sample 0 of step 5'")
+    tab.evaluate("fail()")
+    tab.wait_for_timeout(100)
+    assert sample_title(tab) == "Sample 0 of step 5"
+    assert count(tab) == "32 samples" + ("search all 6 steps" if query else "")
 
 
 def test_a_step_that_cannot_be_read_says_so(opened: Opened, written: Written, small: Contents) -> None:
@@ -655,6 +734,17 @@ def test_words_of_a_filter_are_part_of_the_address(opened: Opened, hash: str, wo
     box.wait_for()
     assert box.input_value() == words
     assert tab.locator(".panel >> visible=true").count() + tab.locator(".options tbody tr").count() == 1
+
+
+def test_keys_of_the_browser_keep_their_meaning(opened: Opened) -> None:
+    tab = opened("small", "#/samples?step=3&row=5")
+    tab.locator(".token").first.focus()
+    tab.keyboard.press("Control+ArrowRight")
+    assert tab.evaluate("document.activeElement.dataset.at") == "0"
+    tab.goto(tab.url.partition("#")[0] + "#/time?step=100")
+    tab.locator(".timeline canvas").focus()
+    tab.keyboard.press("Control+ArrowRight")
+    assert not tab.locator("#tip").is_visible()
 
 
 def test_the_timeline_passes_over_a_process_without_spans(opened: Opened, written: Written, small: Contents) -> None:
@@ -751,6 +841,14 @@ def test_advice_on_a_validation_leads_to_its_samples(opened: Opened, written: Wr
     tab = opened(written(({**head, "runs": [run]}, shards)), "#/advice")
     link = tab.get_by_role("link", name="samples of step 0")
     assert link.get_attribute("href") == "#/samples?run=0&kind=val&step=0"
+
+
+def test_filters_that_were_folded_on_a_narrow_window_open_on_a_wide_one(opened: Opened) -> None:
+    tab = opened("small", "#/samples", width=400)
+    tab.locator(".filter-box").wait_for()
+    tab.set_viewport_size({"width": 1280, "height": 900})
+    tab.locator(".filter-box summary").click()
+    assert tab.get_by_label("Score, from").is_visible()
 
 
 class Live(http.server.BaseHTTPRequestHandler):

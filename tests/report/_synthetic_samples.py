@@ -7,6 +7,7 @@ import statistics
 from typing import Any
 
 from tests.report._hostile import HOSTILE
+from verl_like.report.sample_entry import MAX_CHARS
 
 ROWS_WITH_TOKENS = 48
 GROUP = 8
@@ -96,16 +97,16 @@ def _tokens(generator: random.Random, texts: list[str], step: int) -> dict[str, 
 
 
 def _hostile(sample: dict[str, Any], text: str) -> dict[str, Any]:
-    """Return a sample with the text in every field that a page shows."""
+    """Return a sample with the text in every field that a page shows; a long one is cut."""
     short = text[:2000]
     return sample | {
-        "prompt": text,
-        "response": text,
+        "prompt": text[:MAX_CHARS],
+        "response": text[:MAX_CHARS],
         "ground_truth": short,
         "failure": short[:300],
         "components": {short[:60]: short[:100]},
         "extra": {short[:60]: short},
-        "cut": {"response": 980_000},
+        "cut": {"prompt": len(text) - MAX_CHARS} if len(text) > MAX_CHARS else {},
         "tokens": {
             "text": [short[at : at + 7] for at in range(0, len(short), 7)],
             "columns": {"entropy": [0.5] * ((len(short) + 6) // 7)},

@@ -17,8 +17,8 @@
     return el(
       "div",
       { class: "call" },
-      el("div", { class: "call-name" }, "calls ", el("code", {}, page.dom.inert(name ?? "", query))),
-      page.texts.pre(pretty(text ?? ""), { query }),
+      el("div", { class: "call-name" }, "calls ", el("code", {}, page.dom.inert(name, query))),
+      page.texts.pre(pretty(text), query),
     );
   }
 
@@ -46,10 +46,10 @@
           "details",
           { class: "reasoning", open: Boolean(query) },
           el("summary", {}, `Reasoning, ${format.count(reasoning.length, "character")}`),
-          page.texts.pre(reasoning, { query }),
+          page.texts.pre(reasoning, query),
         ),
-      content && page.texts.pre(content, { query }),
-      calls?.map((each) => call(each, query)),
+      content && page.texts.pre(content, query),
+      calls.map((each) => call(each, query)),
     );
   }
 
@@ -83,15 +83,17 @@
     );
   }
 
-  /** Return [contexts, number]: the contexts of an episode, and which is shown: the named one, else the last. */
-  function contextsOf(sample, named) {
-    const contexts = [...(sample.earlier ?? []), sample];
-    return [contexts, contexts[named] ? Number(named) : contexts.length - 1];
+  /** Return [contexts, number]: the contexts of an episode, and the shown one: as asked, or with a hit, or the last. */
+  function contextsOf(sample, { context, query }) {
+    const contexts = [...sample.earlier, sample];
+    const at = Number(context ?? contexts.findLastIndex(({ messages }) => page.Search.isFound(messages, query)));
+    return [contexts, contexts[at] ? at : contexts.length - 1];
   }
 
   /** Make the conversation: the messages of the prompt folded, then the turns. */
-  function block(sample, { context, query, linkOfContext }) {
-    const [contexts, shown] = contextsOf(sample, context);
+  function block(sample, options) {
+    const { query, linkOfContext } = options;
+    const [contexts, shown] = contextsOf(sample, options);
     const { messages, num_prompt_messages: numPrompt } = contexts[shown];
     const start = shown > 0 ? shared(contexts[shown - 1].messages, messages) : -1;
     const items = messages.map((each, index) =>

@@ -1,8 +1,8 @@
 "use strict";
 // Filters of samples: the values of the address, the test that they make of the index, and their controls.
 (function (page) {
-  const { el, select, visible } = page.dom;
-  const KINDS = ["train", "val"];
+  const { el, button, select, visible } = page.dom;
+  const { KINDS } = page.Index;
   const NAMES = ["score", "length", "failure", "source", "finish", "q", "sort"];
   const MAX_KIND = 60; // characters of the kind of a failure
   const SORTS = [
@@ -62,8 +62,8 @@
 
   /** Sort entries by a column; those without a value come last. */
   function sorted(entries, columns, sort) {
+    if (!SORTS.some(([key]) => key && key === sort)) return entries;
     const values = columns[sort.replace("-", "")];
-    if (!SORTS.some(([key]) => key && key === sort) || !values) return entries;
     const sign = sort.startsWith("-") ? -1 : 1;
     const key = (entry) => (Number.isFinite(values[entry]) ? sign * values[entry] : Infinity);
     return [...entries].sort((left, right) => key(left) - key(right) || left - right);
@@ -72,7 +72,7 @@
   /** Return the choices of a column that its samples have. */
   function choices(values, present) {
     const used = new Set(present);
-    return (values ?? []).flatMap((value, at) => (value !== "" && used.has(at) ? [[value, visible(value)]] : []));
+    return values.flatMap((value, at) => (value !== "" && used.has(at) ? [[value, visible(value)]] : []));
   }
 
   /** The controls. A column with one value alone has none. */
@@ -85,7 +85,7 @@
       this.sources = choices(this.columns.sources, this.columns.source);
       this.finishes = choices(this.columns.finishes, this.columns.finish);
       this.hasScores = this.columns.score.some((score) => score !== null);
-      this.sorts = SORTS.filter(([key]) => key && this.columns[key.replace("-", "")]?.some((value) => value !== null));
+      this.sorts = SORTS.filter(([key]) => key && this.columns[key.replace("-", "")].some((value) => value !== null));
       this.form = el("form", {
         class: "filters",
         role: "search",
@@ -130,7 +130,7 @@
         this.hasScores && this.range("Score", "score", params),
         this.range("Length", "length", params),
         this.failures.length > 0 &&
-          choice("Failure", "failure", "any or none", [
+          choice("Failure", "failure", "all", [
             ["none", "none"],
             ["any", "failed"],
             ...this.failures.map((kind) => [kind, visible(kind)]),
@@ -139,15 +139,9 @@
         this.finishes.length > 1 && choice("Finish", "finish", "all", this.finishes),
         choice("Sort", "sort", SORTS[0][1], this.sorts),
         isFiltered &&
-          el(
-            "button",
-            {
-              type: "button",
-              class: "reset",
-              onclick: () => this.change(Object.fromEntries(NAMES.map((name) => [name, ""]))),
-            },
-            "Clear filters",
-          ),
+          button("Clear filters", () => this.change(Object.fromEntries(NAMES.map((name) => [name, ""]))), {
+            class: null,
+          }),
       ];
     }
 

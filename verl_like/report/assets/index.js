@@ -14,7 +14,7 @@
       const scores = columns.score.filter((score) => score !== null);
       this.lowest = scores.reduce((low, score) => Math.min(low, score), Infinity);
       this.highest = scores.reduce((high, score) => Math.max(high, score), -Infinity);
-      this.usualFinish = mostFrequent(columns.finish ?? []);
+      this.usualFinish = mostFrequent(columns.finish);
     }
 
     key(kind, step, row) {
@@ -30,7 +30,7 @@
       return this.byPosition.get(this.key(kind, step, row));
     }
 
-    /** Return the line on the step of a sample: its kind, step, number of rows and shard. */
+    /** Return {kind, step, shard} of the step of a sample. */
     stepOf(entry) {
       return this.samples.steps.find(
         ({ kind, step }) => kind === this.kind(entry) && step === this.columns.step[entry],
@@ -46,15 +46,13 @@
     /** Return the entries that answer the same prompt in the same step, the entry itself among them. */
     groupOf(entry) {
       const { group } = this.columns;
-      return group ? this.ofStep(entry).filter((other) => group[other] === group[entry]) : [entry];
+      return this.ofStep(entry).filter((other) => group[other] === group[entry]);
     }
 
     /** Return the ends of scales that are wider than one sample: the advantages of its step. */
     reach(entry) {
       const { advantage } = this.columns;
-      return advantage
-        ? { advantage: Math.max(...this.ofStep(entry).map((other) => Math.abs(advantage[other] ?? 0))) }
-        : {};
+      return { advantage: Math.max(...this.ofStep(entry).map((other) => Math.abs(advantage[other] ?? 0))) };
     }
 
     /** Return how far a score is between the lowest and the highest, in percent. */
@@ -67,15 +65,16 @@
     /** Return how a sample ended, unless it did so as most of them do. */
     unusualFinish(entry) {
       const { finish, finishes } = this.columns;
-      return finish && finish[entry] !== this.usualFinish ? finishes[finish[entry]] : "";
+      return finish[entry] === this.usualFinish ? "" : finishes[finish[entry]];
     }
   }
 
   function mostFrequent(values) {
     const counts = new Map();
     for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
-    return [...counts].sort((left, right) => right[1] - left[1])[0]?.[0];
+    return [...counts].sort((left, right) => right[1] - left[1])[0][0];
   }
 
   page.Index = Index;
+  page.Index.KINDS = KINDS;
 })((globalThis.verlLikeReport ??= {}));

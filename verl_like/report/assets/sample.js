@@ -1,7 +1,7 @@
 "use strict";
 // One sample: what it was asked, what it answered, how it was scored, and its siblings.
 (function (page) {
-  const { el, visible, copyButton } = page.dom;
+  const { el, visible, button, copyButton } = page.dom;
   const { format } = page;
 
   function term(name, ...value) {
@@ -18,11 +18,11 @@
     return el(
       "dl",
       { class: "figures" },
-      score !== null && score !== undefined && term("score", el("span", { class: "score" }, format.short(score))),
-      Object.entries(components ?? {}).map(([name, value]) =>
-        term(visible(name), typeof value === "number" ? format.short(value) : visible(String(value))),
+      score !== null && term("score", el("span", { class: "score" }, format.short(score))),
+      Object.entries(components).map(([name, value]) =>
+        term(visible(name), typeof value === "number" ? format.short(value) : visible(value ?? "\u2013")),
       ),
-      advantage !== null && advantage !== undefined && term("advantage", format.short(advantage), range),
+      advantage !== null && term("advantage", format.short(advantage), range),
       Number.isFinite(length) && term("length", format.quantity(length, "tokens")),
       finish && term("finish", visible(finish)),
       source && term("data source", visible(source)),
@@ -70,19 +70,12 @@
   /** Make the head of a sample: its name, buttons to its neighbours in the list, its link. */
   function heading(entry, { index, neighbours, address }) {
     const { row, step } = index.columns;
-    const button = (text, move) =>
-      el(
-        "button",
-        {
-          type: "button",
-          class: "quiet",
-          "data-keep": move,
-          "aria-label": `${move === "next" ? "Next" : "Previous"} sample`,
-          disabled: neighbours[move] === undefined,
-          onclick: () => neighbours.go(neighbours[move]),
-        },
-        text,
-      );
+    const to = (text, move) =>
+      button(text, () => neighbours.go(neighbours[move]), {
+        "data-keep": move,
+        "aria-label": `${move === "next" ? "Next" : "Previous"} sample`,
+        disabled: neighbours[move] === undefined,
+      });
     const where = `of ${index.kind(entry) === "val" ? "the validation after " : ""}step ${step[entry]}`;
     return el(
       "div",
@@ -91,15 +84,15 @@
       el(
         "div",
         { class: "buttons" },
-        button("\u2190", "previous"),
-        button("\u2192", "next"),
+        to("\u2190", "previous"),
+        to("\u2192", "next"),
         copyButton(new URL(address, location.href).href, "link to this sample", "Copy link"),
       ),
     );
   }
 
-  function extras(sample) {
-    const rows = Object.entries(sample.extra ?? {});
+  function extras({ extra, cut }) {
+    const rows = Object.entries(extra);
     if (!rows.length) return null;
     return el(
       "details",
@@ -110,28 +103,32 @@
         {},
         rows.map(([name, value]) => [
           el("dt", {}, visible(name)),
-          el("dd", { dir: "auto" }, page.texts.pre(String(value))),
+          el("dd", { dir: "auto" }, page.texts.pre(value), page.texts.leftOut(cut[name])),
         ]),
       ),
     );
   }
 
-  /** Make the texts: an episode turn by turn, or prompt and response, with the tokens of the response. */
+  /** Make the texts: an episode turn by turn, or prompt and response, with the tokens of the shown context. */
   function texts(sample, options) {
-    const { prompt = "", response = "", ground_truth: truth, cut = {}, messages } = sample;
+    const { prompt, response, ground_truth: truth, cut, messages } = sample;
     const { query } = options;
-    const [contexts, shown] = page.episode.contextsOf(sample, options.context);
+    const [contexts, shown] = page.episode.contextsOf(sample, options);
     // Hits of a search are marked in the text; the shades are back when the search is over.
-    const isShaded = contexts[shown].tokens?.text?.length && !query;
-    const shaded = isShaded ? page.tokens.block(contexts[shown].tokens, options.tokens) : null;
-    const block = (title, text, name, others) => page.texts.block(title, text, { query, cut: cut[name], ...others });
+    const tokens = query ? null : contexts[shown].tokens;
+    const isShaded = tokens?.text.length > 0;
+    const block = (title, text, name) => page.texts.block(title, text, { query, cut: cut[name] });
     return [
-      messages?.length
-        ? page.episode.block(sample, options)
-        : block("Prompt", prompt, "prompt"),
-      (shaded || !messages?.length) &&
-        block(messages?.length ? "Tokens of the response" : "Response", response, "response", shaded ?? {}),
+      messages?.length ? page.episode.block(sample, options) : block("Prompt", prompt, "prompt"),
+      isShaded
+        ? page.texts.block(
+            messages?.length ? "Tokens of the response" : "Response",
+            tokens.text.join(""),
+            page.tokens.block(tokens, options.tokens),
+          )
+        : !messages?.length && block("Response", response, "response"),
       truth && block("Ground truth", truth, "ground_truth"),
+      ["messages", "failure", "components"].map((name) => page.texts.leftOut(cut[name], `the ${name}`)),
       extras(sample),
     ];
   }

@@ -1,7 +1,7 @@
 "use strict";
 // The view of samples: trend, step, sample. Its whole state is in the address.
 (function (page) {
-  const { el, visible, failure, announce } = page.dom;
+  const { el, visible, button, failure, announce } = page.dom;
   const { format, route, filters } = page;
   const TYPING_MS = 350;
   const NO_SAMPLE = { row: "", at: "", context: "" }; // a change of filters forgets the chosen sample
@@ -17,11 +17,13 @@
 
     /** Read the index and make the parts. */
     async start() {
-      if (!this.run.samples?.steps.length) {
+      if (!this.run.samples) {
         this.root.append(el("p", { class: "muted" }, "This run has no samples."));
         return;
       }
-      this.index = new page.Index(await page.data.shard(this.run.samples.index), this.run.samples);
+      const columns = await page.data.shard(this.run.samples.index);
+      if (!this.root.isConnected) return;
+      this.index = new page.Index(columns, this.run.samples);
       const toStep = (step) => route.update({ step, ...NO_SAMPLE }, true);
       page.charts.begin({ onStep: toStep });
       this.stepper = new page.Stepper({ id: "sample-step", choose: toStep, hasAll: true });
@@ -117,11 +119,7 @@
       this.count.replaceChildren(
         text,
         wider
-          ? el(
-              "button",
-              { type: "button", class: "quiet", onclick: () => route.update({ step: "all", ...NO_SAMPLE }, true) },
-              `search all ${steps.length} steps`,
-            )
+          ? button(`search all ${steps.length} steps`, () => route.update({ step: "all", ...NO_SAMPLE }, true))
           : "",
       );
     }
@@ -132,7 +130,7 @@
       const bar = el("span", { class: "score-bar" });
       bar.style.setProperty("--share", `${this.index.share(score[entry])}%`);
       const finish = this.index.unusualFinish(entry);
-      const excerpt = (this.search.hits?.get(entry) ?? text?.[entry] ?? "").replaceAll(/\s+/gu, " ");
+      const excerpt = (this.search.hits?.get(entry) ?? text[entry]).replaceAll(/\s+/gu, " ");
       const where = this.state.step === null ? `${step[entry]} \u00b7 #${row[entry]}` : `#${row[entry]}`;
       return [
         el(
@@ -153,7 +151,7 @@
     address(entry, keepsFilters = true) {
       if (!keepsFilters) {
         const { step, row } = this.index.columns;
-        const own = { run: this.picked || "", kind: this.index.kind(entry), step: step[entry], row: row[entry] };
+        const own = { run: this.picked, kind: this.index.kind(entry), step: step[entry], row: row[entry] };
         return route.hash("samples", { ...own, shade: this.params.get("shade") });
       }
       const position = this.position(entry);
@@ -209,6 +207,7 @@
         page.sample.fill(this.detail, shard[row[entry]], entry, this.surroundings(entry));
         announce(`Sample ${row[entry]} of step ${step[entry]}`);
       } catch (error) {
+        if (this.current !== key || !this.root.isConnected) return;
         this.detail.replaceChildren(el("p", { id: "sample-title" }, "This sample cannot be shown."), failure(error));
       }
       this.detail.removeAttribute("aria-busy");
@@ -238,7 +237,7 @@
   page.views ??= {};
   page.views.samples = {
     title: "Samples",
-    isAvailable: (head) => head.runs.some(({ samples }) => samples?.steps.length),
+    isAvailable: (head) => head.runs.some(({ samples }) => samples),
     show,
   };
 })((globalThis.verlLikeReport ??= {}));

@@ -5,20 +5,28 @@
   const EXCERPT = 90;
   const BUSY_MS = 30; // after so long the page may draw and react
 
+  /** Yield the texts of the messages of a context; null has none. */
+  function* textsOf(messages) {
+    for (const { content, reasoning, calls, name } of messages ?? []) {
+      yield* [content, reasoning, name];
+      for (const call of calls) yield* [call.name, call.arguments];
+    }
+  }
+
+  /** Return whether the messages of a context have the words of a search. */
+  function isFound(messages, query) {
+    return Boolean(query) && [...textsOf(messages)].some((text) => text?.toLowerCase().includes(query.toLowerCase()));
+  }
+
   /** Yield the texts of a sample. */
   function* texts(sample) {
     yield sample.prompt;
     yield sample.response;
     yield sample.ground_truth;
     yield sample.failure;
-    for (const { messages } of [...(sample.earlier ?? []), sample]) {
-      for (const { content, reasoning, calls, name } of messages ?? []) {
-        yield* [content, reasoning, name];
-        for (const call of calls ?? []) yield* [call.name, call.arguments];
-      }
-    }
-    yield* Object.values(sample.extra ?? {});
-    for (const value of Object.values(sample.components ?? {})) if (typeof value === "string") yield value;
+    for (const { messages } of [...sample.earlier, sample]) yield* textsOf(messages);
+    yield* Object.values(sample.extra);
+    for (const value of Object.values(sample.components)) if (typeof value === "string") yield value;
   }
 
   /** Return an excerpt around the first hit in a sample, or null. */
@@ -55,7 +63,9 @@
       this.hits = new Map();
       this.stopped = new AbortController();
       this.progress = "searching";
-      this.run(index, steps, query.toLowerCase(), this.stopped.signal).catch((error) => {
+      const { signal } = this.stopped;
+      this.run(index, steps, query.toLowerCase(), signal).catch((error) => {
+        if (signal.aborted) return;
         this.progress = error.message;
         this.onProgress();
       });
@@ -83,4 +93,5 @@
   }
 
   page.Search = Search;
+  page.Search.isFound = isFound;
 })((globalThis.verlLikeReport ??= {}));

@@ -1,14 +1,13 @@
 "use strict";
 // A response token by token, shaded by what the trainer knows of each.
 (function (page) {
-  const { el, visible, select, announce } = page.dom;
+  const { el, visible, button, select, announce, hasModifier } = page.dom;
   const { format } = page;
   const CHUNK = 3000; // tokens drawn at once
   const LEVELS = 4; // of each sign
   const STEPS = 6; // of a scale without sign
   const OUTLIERS = 0.02; // part of the values that is beyond the ends of the scale
   const COLUMNS = {
-    __proto__: null,
     advantage: { title: "advantage", scale: "signed" },
     log_prob_gap: { title: "log-prob gap", unit: "nats", scale: "signed" },
     entropy: { title: "entropy", unit: "nats", scale: "unsigned" },
@@ -16,20 +15,9 @@
     version: { title: "weight version", scale: "ranks" },
   };
 
-  function describe(name, values) {
-    return (
-      COLUMNS[name] ?? {
-        title: name.replaceAll("_", " "),
-        scale: values.some((value) => value < 0) && values.some((value) => value > 0) ? "signed" : "unsigned",
-      }
-    );
-  }
-
   /** Return the columns by which tokens can be shaded. */
-  function columnsOf(tokens) {
-    return Object.entries(tokens.columns)
-      .filter(([name, values]) => name !== "mask" && values?.some((value) => value !== null))
-      .map(([name]) => name);
+  function columnsOf({ columns }) {
+    return Object.keys(COLUMNS).filter((name) => columns[name]?.some((value) => value !== null));
   }
 
   function quantile(values, part) {
@@ -38,7 +26,7 @@
 
   /** Return {level(value), marks}: the shade of a value, and the shades of the legend with their texts. */
   function scaleOf(name, values, reach) {
-    const { scale, unit = "" } = describe(name, values);
+    const { scale, unit = "" } = COLUMNS[name];
     const known = values.filter((value) => value !== null);
     if (scale === "ranks") {
       const distinct = [...new Set(known)].sort((left, right) => left - right);
@@ -79,13 +67,11 @@
 
   /** Return lines on a token for its tooltip: its number, its text, and its value in each column. */
   function facts(tokens, at) {
-    const rows = Object.entries(tokens.columns)
-      .filter(([, values]) => values?.[at] !== null && values?.[at] !== undefined)
-      .map(([name, values]) => {
-        const { title, unit = "" } = name === "mask" ? { title: "trained on" } : describe(name, values);
-        return [title, name === "mask" ? (values[at] ? "yes" : "no") : format.quantity(values[at], unit)];
-      });
-    return [["token", String(at)], ...rows];
+    const { mask, ...columns } = tokens.columns;
+    const rows = Object.entries(COLUMNS)
+      .filter(([name]) => Number.isFinite(columns[name]?.[at]))
+      .map(([name, { title, unit = "" }]) => [title, format.quantity(columns[name][at], unit)]);
+    return [["token", String(at)], ...rows, ...(mask ? [["trained on", mask[at] ? "yes" : "no"]] : [])];
   }
 
   function showTip(span, tokens, at) {
@@ -107,7 +93,7 @@
     const values = name ? tokens.columns[name] : null;
     const mask = tokens.columns.mask;
     let num = 0;
-    const more = el("button", { type: "button", class: "more", onclick: () => add() });
+    const more = button("", () => add(), { class: "more" });
     const span = (at) => {
       const value = values?.[at];
       return el(
@@ -145,6 +131,7 @@
     root.addEventListener("focusin", over);
     root.addEventListener("focusout", page.tip.hide);
     root.addEventListener("keydown", (event) => {
+      if (hasModifier(event)) return;
       const span = at(event);
       const next = {
         ArrowRight: span?.nextElementSibling,
@@ -166,16 +153,16 @@
     });
   }
 
-  /** Make the block of tokens: the choice of the column, the legend, and the tokens. ``reach`` bounds known scales. */
+  /** Return the choice of the column with its legend, and the tokens. ``reach`` has the ends of scales by column. */
   function block(tokens, { shade, reach, onShade }) {
     const names = columnsOf(tokens);
     const name = names.includes(shade) ? shade : shade === "none" ? null : (names[0] ?? null);
     const scale = name && scaleOf(name, tokens.columns[name], reach[name]);
-    const titles = names.map((each) => [each, describe(each, tokens.columns[each]).title]);
+    const titles = names.map((each) => [each, COLUMNS[each].title]);
     const choice = names.length > 0 && select("Shade by", [...titles, ["none", "nothing"]], name ?? "none", onShade);
     if (choice) choice.querySelector("select").dataset.keep = "shade";
     return { tools: [choice, legend(scale, tokens.columns.mask?.includes(0))], body: spans(tokens, scale, name) };
   }
 
-  page.tokens = { block, columnsOf };
+  page.tokens = { block };
 })((globalThis.verlLikeReport ??= {}));
