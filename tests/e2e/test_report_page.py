@@ -649,6 +649,13 @@ def test_a_search_shows_the_context_that_has_its_words(opened: Opened) -> None:
     assert tab.locator(".forks a[aria-current]").inner_text() == "Context 1"
 
 
+@pytest.mark.parametrize("hash", ["#/toString", "#/samples?step=2&row=0&context=length", "#/curves?hide=9,x"])
+def test_an_odd_address_shows_a_view(opened: Opened, hash: str) -> None:
+    tab = opened("small", hash)
+    tab.locator(".plot canvas, .forks a[aria-current]").first.wait_for()
+    assert tab.locator(".failure").count() == 0
+
+
 def test_the_chart_of_an_advisory_is_marked_and_shown_once(opened: Opened) -> None:
     tab = opened("small")
     for metric, id in (("actor/kl_loss", "kl"), ("rollout/signal_frac", "signal")):
@@ -880,21 +887,57 @@ def _base64(packed: bytes) -> bytes:
     return base64.b64encode(packed)
 
 
-def test_a_live_report_shows_the_newest_state_in_the_same_view(opened: Opened) -> None:
+@pytest.fixture
+def live() -> Iterator[Callable[..., str]]:
+    """Serve a small report; each call changes parts of its head, and returns its address."""
     head, shards = _synthetic.whole_run(6, 32)
-    Live.head, Live.shards = {**head, "live": {"version": "a", "every_s": 0.2}}, dict(shards)
+    Live.shards = dict(shards)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Live)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        tab = opened(f"http://127.0.0.1:{server.server_port}/", "#/samples?step=3&row=5")
-        tab.locator(".siblings").wait_for()
-        run = {**head["runs"][0], "status": "running", "step": 7, "total_steps": 20}
-        Live.head = {**head, "runs": [run], "live": {"version": "b", "every_s": 0.2}}
-        tab.get_by_text("step 7 of 20").wait_for()
-        tab.locator(".siblings").wait_for()
-        assert sample_title(tab) == "Sample 5 of step 3"
-        assert tab.locator("#progress span").evaluate("(node) => node.style.width") == "35%"
-        tab.close()  # before its server
-    finally:
-        server.shutdown()
-        server.server_close()
+
+    def change(version: str, **parts: Any) -> str:
+        Live.head = {**head, "live": {"version": version, "every_s": 0.2}, **parts}
+        return f"http://127.0.0.1:{server.server_port}/"
+
+    yield change
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_live_report_shows_the_newest_state_in_the_same_view(
+    live: Callable[..., str], opened: Opened, small: Contents
+) -> None:
+    tab = opened(live("a"), "#/samples?step=3&row=5")
+    tab.locator(".siblings").wait_for()
+    live("b", runs=[{**small[0]["runs"][0], "status": "running", "step": 7, "total_steps": 20}])
+    tab.get_by_text("step 7 of 20").wait_for()
+    tab.locator(".siblings").wait_for()
+    assert sample_title(tab) == "Sample 5 of step 3"
+    assert tab.locator("#progress span").evaluate("(node) => node.style.width") == "35%"
+
+
+def test_a_newer_state_waits_while_a_control_is_in_use(live: Callable[..., str], opened: Opened) -> None:
+    tab = opened(live("a"), "#/curves")
+    tab.locator(".plot canvas").first.wait_for()
+    tab.locator("summary", has_text="Other").click()
+    tab.locator('[data-panel="score"]').get_by_role("button", name="log").click()
+    tab.get_by_label("Filter panels").fill("score")
+    live("b", title="newer")
+    tab.wait_for_timeout(700)
+    assert tab.get_by_label("Filter panels").input_value() == "score"
+    assert tab.title() != "newer"
+    tab.locator("#views a[aria-current]").focus()
+    wait(tab, "document.title === 'newer'")
+    tab.locator('[data-panel="score"] canvas').wait_for()
+    assert tab.get_by_label("Filter panels").input_value() == "score"
+    assert tab.get_by_text("Samples without a score").is_visible()
+    log = tab.locator('[data-panel="score"]').get_by_role("button", name="log")
+    assert log.get_attribute("aria-pressed") == "true"
+
+
+def test_a_newer_state_that_cannot_be_drawn_is_no_lost_connection(live: Callable[..., str], opened: Opened) -> None:
+    tab = opened(live("a"), "#/curves")
+    tab.locator(".plot canvas").first.wait_for()
+    live("b", panels=None)
+    tab.get_by_text("This page failed: ").wait_for()
+    assert tab.locator("#connection").inner_text() == ""

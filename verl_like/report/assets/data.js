@@ -82,22 +82,34 @@
     return cache.has(name) ? cache.get(name).promise : JSON.parse(await json(name));
   }
 
-  /** Ask a live report's server for a newer head, for ever; call ``onChange`` when there is one. */
+  /** Return the head that the server of a live report has now, or the known one if the server does not answer. */
+  async function polled(onState) {
+    try {
+      const answer = await fetch("head.json", { cache: "no-store" });
+      if (!answer.ok) throw new Error(`status ${answer.status}`);
+      const newest = await answer.json();
+      onState("");
+      return newest;
+    } catch (error) {
+      onState(`No connection (${error.message}); trying again every ${head.live.every_s} s.`);
+      return head;
+    }
+  }
+
+  /** Return whether a control of the view is in use, which a new view would take from the reader. */
+  function isInUse() {
+    return document.hasFocus() && document.activeElement.matches("main :is(input, select)");
+  }
+
+  /** Poll the server of a live report; call ``onChange`` for each newer head. */
   async function watch(onChange, onState) {
     while (head.live) {
       await new Promise((resolve) => setTimeout(resolve, 1000 * head.live.every_s));
-      try {
-        const answer = await fetch("head.json", { cache: "no-store" });
-        if (!answer.ok) throw new Error(`status ${answer.status}`);
-        const newer = await answer.json();
-        onState("");
-        if (newer.live?.version === head.live.version) continue;
-        head = newer;
-        cache.clear();
-        onChange();
-      } catch (error) {
-        onState(`No connection (${error.message}); trying again every ${head.live.every_s} s.`);
-      }
+      const newest = await polled(onState);
+      if (newest.live.version === head.live.version || isInUse()) continue;
+      head = newest;
+      cache.clear();
+      onChange();
     }
   }
 

@@ -10,8 +10,7 @@
     const only = head.runs.length === 1 ? head.runs[0] : null;
     const facts = [
       only?.job,
-      only?.seed !== undefined && only?.seed !== null && `seed ${only.seed}`,
-      only?.folder,
+      Number.isFinite(only?.seed) && `seed ${only.seed}`,
       `made ${format.time(head.made_unix_s)}`,
       head.by,
     ].filter(Boolean);
@@ -52,7 +51,7 @@
   /** Mark the link of the shown view; all keep the run that is shown. The links stay, and so does the focus. */
   function mark(current, params) {
     for (const link of document.getElementById("views").children) {
-      link.href = route.hash(link.dataset.view, { run: params.get("run") ?? "" });
+      link.href = route.hash(link.dataset.view, { run: params.get("run") });
       if (link.dataset.view === current) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
@@ -63,9 +62,13 @@
     node.replaceChildren(...head.notes.map((note) => el("p", {}, visible(note))));
   }
 
+  function showFailure({ message }) {
+    document.getElementById("notes").append(failure(`This page failed: ${message}`));
+  }
+
   function show({ view: asked, params }) {
     const head = data.head();
-    const name = page.views[asked]?.isAvailable(head) ? asked : VIEWS[0];
+    const name = VIEWS.includes(asked) && page.views[asked].isAvailable(head) ? asked : VIEWS[0];
     mark(name, params);
     if (shown?.name === name && shown.view.update(params)) return;
     const isOther = shown !== null && shown.name !== name;
@@ -109,13 +112,12 @@
 
   document.getElementById("theme").append(page.theme.control());
   document.getElementById("skip").addEventListener("click", skip);
-  addEventListener("error", (event) =>
-    document.getElementById("notes").append(failure(`This page failed: ${event.message}`)),
-  );
+  addEventListener("error", showFailure);
   route.onChange(show);
   start();
   const state = document.getElementById("connection");
-  data.watch(refresh, (sentence) => {
+  const showState = (sentence) => {
     state.textContent = sentence;
-  });
+  };
+  data.watch(refresh, showState).catch(showFailure);
 })((globalThis.verlLikeReport ??= {}));
