@@ -176,7 +176,7 @@ def test_a_column_that_is_not_what_the_table_says_is_refused() -> None:
 
 def test_bytes_per_token_adds_up_the_token_columns() -> None:
     assert bytes_per_token(["response_ids", "response_mask", "advantages"]) == 4 + 1 + 4
-    assert bytes_per_token(token_columns()) == 4 * 13 + 2
+    assert bytes_per_token(token_columns()) == 4 * 14 + 2
     with pytest.raises(ValueError, match="column 'uid' is a column of kind object; expected a token column, one of"):
         bytes_per_token(["uid"])
     with pytest.raises(ValueError, match="column 'adv' is not in COLUMNS"):
