@@ -1,4 +1,4 @@
-"""Headless Chromium for ``benchmarks.report`` and ``report_pictures``: what a reader of a report waits for."""
+"""Headless Chromium for ``benchmarks.report`` and ``_report_pictures``: what a reader of a report waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the documentation's pictures of a report: ``python -m benchmarks.report_pictures RUN EPISODES``.
+"""Make the documentation's pictures of a report: ``python -m benchmarks._report_pictures RUN EPISODES``.
 
 Needs Chromium and playwright. Reports are opened from their files, and ``docs/report_*.png`` are replaced: of RUN the
 first screen in light and in dark colours and in a window of 400 pixels; of EPISODES, a run with tools, a sample.
