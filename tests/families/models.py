@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    DeepseekV3Config,
     Gemma2Config,
     Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
+    OlmoeConfig,
     Phi3Config,
     PreTrainedConfig,
     Qwen2Config,
@@ -92,6 +95,39 @@ FAMILIES: dict[str, Family] = {
         config=_made(Qwen3MoeConfig, head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64),
         models="Qwen/Qwen3-30B-A3B, Qwen3-235B-A22B",
         peculiar="mixture of experts",
+    ),
+    "Mixtral": Family(
+        config=_made(MixtralConfig, head_dim=32, num_local_experts=4, num_experts_per_tok=2),
+        models="mistralai/Mixtral-8x7B, Mixtral-8x22B",
+        peculiar="mixture of experts",
+    ),
+    "DeepSeek-V3": Family(
+        config=_made(
+            DeepseekV3Config,
+            num_key_value_heads=2,
+            n_routed_experts=8,
+            num_experts_per_tok=2,
+            n_group=2,
+            topk_group=1,
+            moe_intermediate_size=64,
+            kv_lora_rank=16,
+            q_lora_rank=None,
+            qk_rope_head_dim=16,
+            qk_nope_head_dim=16,
+            v_head_dim=32,
+            first_k_dense_replace=1,
+            topk_method="noaux_tc",  # in the config.json of published models
+            scoring_func="sigmoid",
+            n_shared_experts=1,
+        ),
+        models="deepseek-ai/DeepSeek-V3, moonshotai/Moonlight-16B-A3B",
+        peculiar="mixture of experts with shared ones and groups; latent attention; on CPU with rollout=hf",
+        overrides=("rollout=hf",),  # vLLM on CPU differs from transformers by 0.6 nats, from its own loading (0.32)
+    ),
+    "OLMoE": Family(
+        config=_made(OlmoeConfig, num_key_value_heads=2, num_experts=4, num_experts_per_tok=2),
+        models="allenai/OLMoE-1B-7B",
+        peculiar="mixture of experts whose weights do not sum to 1",
     ),
     "Llama 3": Family(
         config=_made(LlamaConfig, rope_parameters=LLAMA3_ROPE),

@@ -55,12 +55,13 @@ def packed_attention(
 
     Args:
         query: [1, heads, K, head_dim].
-        key, value: [1, kv_heads, K, head_dim].
+        key: [1, kv_heads, K, head_dim].
+        value: [1, kv_heads, K, value_dim], at most head_dim, as in latent attention.
         sequence_ranks: ranks that each hold K / ranks of the tokens.
         sliding_window: number of tokens that a query sees, including itself; None for all before it.
 
     Returns:
-        [1, K, heads, head_dim], and no attention weights. Dropout is never applied: the log-probs of a policy with
+        [1, K, heads, value_dim], and no attention weights. Dropout is never applied: the log-probs of a policy with
         dropout are not those from which its rollout sampled.
 
     Raises:
@@ -74,10 +75,14 @@ def packed_attention(
         )
     # squeeze, because the backward of an index fills a tensor with zeros and copies into it. [K, heads, head_dim]
     q, k, v = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))
+    missing = q.shape[-1] - v.shape[-1]
+    if missing:  # the kernels take one size
+        v = nn.functional.pad(v, (0, missing))
     if sequence_ranks is not None:
         q, k, v = to_heads(q, k, v, sequence_ranks)
     out = _attended(q, k, v, segments=segments, kernel=kernel, scaling=scaling, sliding_window=sliding_window)
-    return (out if sequence_ranks is None else to_tokens(out, sequence_ranks))[None], None
+    out = (out if sequence_ranks is None else to_tokens(out, sequence_ranks))[None]
+    return (out[..., :-missing] if missing else out), None
 
 
 def _attended(

@@ -95,6 +95,14 @@ def whole_tensors(parameters: Named, dtype: torch.dtype) -> Iterator[tuple[str, 
         yield name, cast[id(parameter)]
 
 
+def saved_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name, tensor) of the buffers that a model's files contain, such as the bias of a router's choice."""
+    for prefix, module in model.named_modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if name not in module._non_persistent_buffers_set:
+                yield f"{prefix}.{name}" if prefix else name, buffer
+
+
 def _buckets(parameters: list[_Sharded], *, widest: int) -> Iterator[list[_Sharded]]:
     """Yield groups in their order, each at most ``widest`` elements of a rank wide; wider parameters are alone."""
     bucket: list[_Sharded] = []
