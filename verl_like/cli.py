@@ -363,7 +363,7 @@ def _recipe_and_overrides(arguments: argparse.Namespace) -> tuple[str | None, li
         )
     overrides = [word for word in arguments.words if word not in recipes]
     forced = (
-        ["trainer.val_only=true", "rollout.keep_sampling_mask=false"]
+        ["trainer.val_only=true", "rollout.keep_sampling_mask=false", "rollout.router_replay=false"]
         if arguments.command in ("eval", "generate", "play")
         else []
     )

@@ -159,7 +159,9 @@ def evaluate(config: Config) -> dict[str, float]:
     validating = replace(  # the script's object is not changed
         config,
         trainer=replace(config.trainer, val_only=True),
-        rollout=replace(config.rollout, keep_sampling_mask=False),  # nothing is learnt from the tokens
+        rollout=replace(
+            config.rollout, keep_sampling_mask=False, router_replay=False
+        ),  # nothing is learnt from the tokens
     )
     with _runs(validating):
         restore(validating, as_yaml(validating), job="")

@@ -29,6 +29,7 @@ class Sampling:
 
     Args:
         returns_candidates: whether the engine reports the candidates of each token.
+        returns_experts: whether the engine reports the experts of each token.
     """
 
     max_tokens: int
@@ -37,6 +38,7 @@ class Sampling:
     top_k: int = -1
     ignore_eos: bool = False
     returns_candidates: bool = False
+    returns_experts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +79,8 @@ class Finished:
     """One finished (or aborted) sample.
 
     ``log_probs`` are nats at the sampling temperature, after top-p and top-k, one per response token. ``candidates``
-    has, if requested, the ids that top-p and top-k kept for each response token, int32 in any order.
+    has, if requested, the ids that top-p and top-k kept for each response token, int32 in any order. ``experts`` are,
+    if requested, those of all tokens but the last, [P + T - 1, layers, experts per token] uint8 or int16.
     """
 
     request_id: str
@@ -87,6 +90,7 @@ class Finished:
     versions: tuple[VersionSpan, ...]  # of the weights that sampled its tokens, at least one
     num_cached_tokens: int = 0  # of the prompt, found in the prefix cache
     candidates: Sequence[NDArray[np.int32]] = ()
+    experts: NDArray[Any] | None = None
 
     def token_versions(self) -> NDArray[np.int32]:
         """Return the version of the weights that sampled each response token, [T]."""
@@ -184,6 +188,7 @@ class EngineSettings:
         seed: seed of anything that loading the model draws at random.
         sequence_parallel_size: number of neighbouring ranks that share the tokens of their rows in every pass.
         timeout_s: timeout of collectives among these ranks.
+        router_replay: whether passes use the experts in the rows' column ``routed_experts``.
     """
 
     model: ModelConfig
@@ -202,6 +207,7 @@ class EngineSettings:
     seed: int = 0
     sequence_parallel_size: int = 1
     timeout_s: float = 1800.0
+    router_replay: bool = False
 
 
 class Learner(Protocol):
@@ -297,6 +303,11 @@ class PolicyEngine(ForwardEngine, Protocol):
     @property
     def num_gathers(self) -> int:
         """Number of collectives that :meth:`named_weights` has made so far."""
+
+    def take_routing_difference(self) -> tuple[int, int]:
+        """Return for how many pairs of token and layer this rank's routers would have chosen other experts than the
+        replayed ones, and the number of all replayed pairs, since the last call.
+        """
 
     def forward_log_probs(
         self,

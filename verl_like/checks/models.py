@@ -79,7 +79,7 @@ def hub_cache(name: str) -> Path:
     return cached / "snapshots" / (revision.read_text().strip() if revision.is_file() else "none")
 
 
-def _config_of(path: str, override: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+def config_of(path: str, override: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
     """Return the text part of a model's ``config.json`` with ``override`` applied; empty if it is unknown."""
     read = {**_read(str(_folder(path) / "config.json")), **(override or {})}
     inner = read.get("text_config")
@@ -149,7 +149,7 @@ def _incomplete_model(name: str, path: str) -> Iterator[str]:
 
 def _of_another_model(folder: Path) -> str | None:
     """Return how the embedding in the files differs from config.json; None if it matches or is unknown."""
-    model = _config_of(str(folder))
+    model = config_of(str(folder))
     if model.keys() & {"word_embed_proj_dim", "embedding_size"}:  # embeddings narrower than the model
         return None
     expected = [model.get("vocab_size"), model.get("hidden_size")]
@@ -164,7 +164,7 @@ def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:
     data = config.data
     longest = data.max_prompt_length + data.max_response_length
     for name, path in _used(config).items():
-        limit, field = _positions(_config_of(path, config.model.override_config))
+        limit, field = _positions(config_of(path, config.model.override_config))
         if limit is not None and longest > limit:
             remaining = int(limit) - data.max_prompt_length
             shorter = f"data.max_response_length={remaining}"
@@ -177,7 +177,7 @@ def rows_fit_the_models(config: Config, gpus: Gpus) -> Iterator[str]:
             )
     judge = config.reward.judge
     if judge.path:
-        limit, field = _positions(_config_of(judge.path))
+        limit, field = _positions(config_of(judge.path))
         if limit is not None and judge.max_model_len > limit:
             yield (
                 f"reward.judge.max_model_len is {judge.max_model_len}, but reward.judge.path={judge.path} reads at "
@@ -191,7 +191,7 @@ def teachers_rows_fit_the_policy(config: Config, gpus: Gpus) -> Iterator[str]:
     if not (config.algorithm.self_distillation and path):
         return
     longest = config.longest_teacher_prompt + data.max_response_length
-    limit, field = _positions(_config_of(path, config.model.override_config))
+    limit, field = _positions(config_of(path, config.model.override_config))
     if limit is None or longest <= limit or data.max_prompt_length + data.max_response_length > limit:
         return  # in the last case rows_fit_the_models reports it
     remaining = int(limit) - data.max_prompt_length - data.max_response_length
@@ -226,7 +226,7 @@ def _positions(model: Mapping[str, Any]) -> tuple[float | None, str]:
 def model_features_are_supported(config: Config, gpus: Gpus) -> Iterator[str]:
     """Yield a problem for each model feature that the log-probs or the attention here would silently ignore."""
     for name, path in _used(config).items():
-        model = _config_of(path, config.model.override_config)
+        model = config_of(path, config.model.override_config)
         scales = {key: model[key] for key in _LOGIT_SCALES if model.get(key) not in (None, 1, 1.0)}
         if scales:
             yield (
@@ -251,7 +251,7 @@ def heads_divide_evenly(config: Config, gpus: Gpus) -> Iterator[str]:
         ("critic", config.critic.path, config.critic.sequence_parallel_size),
     ):
         path = own_path or config.model.path
-        heads = _config_of(path, config.model.override_config).get("num_attention_heads") if path else None
+        heads = config_of(path, config.model.override_config).get("num_attention_heads") if path else None
         if isinstance(heads, int) and heads % size:
             nearest = max(divisor for divisor in range(1, size) if heads % divisor == 0)
             yield (
@@ -274,7 +274,7 @@ def heads_fit_the_engine(config: Config, gpus: Gpus) -> Iterator[str]:
         ),
         ("reward.judge.path", judge.path, {}, "reward.judge", judge.backend, judge.tensor_parallel_size),
     ):
-        model = _config_of(path, override) if path else {}
+        model = config_of(path, override) if path else {}
         heads = model.get("num_attention_heads")
         if backend != "vllm" or not isinstance(heads, int):
             continue
@@ -312,7 +312,7 @@ def models_share_the_tokenizer(config: Config, gpus: Gpus) -> Iterator[str]:
                 f"this tokenizer."
             )
             continue
-        size, num_ids = _config_of(path).get("vocab_size"), max(tokens, default=-1) + 1
+        size, num_ids = config_of(path).get("vocab_size"), max(tokens, default=-1) + 1
         if isinstance(size, int) and size < num_ids:
             yield (
                 f"{name} is {path}, which has embeddings of {size} tokens (vocab_size in its config.json), but the "

@@ -43,6 +43,8 @@ class ModelInputs:
         segments: the attention structure of the packed sequence; None if padded.
         piece: this rank's tokens, if ranks share the sequence; the other fields describe the whole sequence.
         candidates: of the targets, if the sampler reported them.
+        experts: [K, layers, k] int64 of the flattened positions, -1 where a router chooses itself, if the engine
+            reported them.
     """
 
     input_ids: Tensor
@@ -54,6 +56,7 @@ class ModelInputs:
     segments: Segments | None
     piece: Piece | None = None
     candidates: Candidates | None = None
+    experts: Tensor | None = None
 
 
 def input_lengths(prompts: Ragged, responses: Ragged) -> NDArray[np.int64]:
@@ -130,6 +133,28 @@ def pack_rows(
         attention_mask=on_device(valid, device),
         segments=None,
     )
+
+
+def input_numbers(
+    prompts: Ragged, responses: Ragged, inputs: ModelInputs, same_prompt: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """Return [K], for each flattened position of these rows' inputs its number among the positions of all rows, which
+    are counted without padding and without sharing; -1 for padding.
+    """
+    lengths = input_lengths(prompts, responses)
+    starts = np.cumsum(lengths) - lengths
+
+    def numbered(column: Ragged, starts: NDArray[np.int64]) -> Ragged:
+        return Ragged(ranges(starts, column.lengths), column.offsets)
+
+    packed = _packed(numbered(prompts, starts), numbered(responses, starts + prompts.lengths), same_prompt)
+    numbers = np.full(inputs.input_ids.numel(), -1, np.int64)
+    if inputs.attention_mask is None:
+        numbers[: len(packed.ids)] = packed.ids
+    else:
+        width = inputs.input_ids.shape[1]
+        numbers[(np.arange(width) < lengths[:, None]).reshape(-1)] = packed.ids
+    return numbers
 
 
 class _Packed(NamedTuple):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from verl_like.checks.router_replay import EXPERTS
 from verl_like.config.schema import LoraConfig, ModelConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # names of the number of experts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from verl_like.protocol.base_table import DataProtoItem
 from verl_like.protocol.columns import (
     CANDIDATES,
     COLUMNS,
+    EXPERTS,
     PAIR,
     PROMPTS,
     TEACHER,
@@ -39,6 +40,7 @@ __all__ = [
     "CANDIDATES",
     "COLUMNS",
     "EPISODE_ROW",
+    "EXPERTS",
     "PAIR",
     "PROMPTS",
     "TEACHER",

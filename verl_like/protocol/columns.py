@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 PAIR, TEACHER = "pair", "teacher"
 PROMPTS = ("prompt_ids", "teacher_prompt_ids")
+EXPERTS = "routed_experts"  # that the engine chose, at all positions of a row but the last, if it reports them
 CANDIDATES = ("candidate_ids", "num_candidates")  # of the response tokens, if the engine reports them
-_RAGGED = {"turn": "token", "candidate": "token"}  # kinds of ragged columns, held in the same way
+_RAGGED = {"turn": "token", "candidate": "token", "expert": "token"}  # kinds of ragged columns, held in the same way
 Column: TypeAlias = "Ragged | Array | Tensor | list[Any]"
 
 
@@ -26,8 +27,8 @@ Column: TypeAlias = "Ragged | Array | Tensor | list[Any]"
 class ColumnSpec:
     """Content and producer of a column."""
 
-    kind: str  # "token", "turn" and "candidate" (ragged as well, with other entries), "fixed" or "object"
-    dtype: str
+    kind: str  # "token"; "turn", "candidate" and "expert" (ragged as well, with other entries); "fixed" or "object"
+    dtype: str  # or several, joined by "|"
     unit: str
     producer: str
 
@@ -49,6 +50,8 @@ COLUMNS: dict[str, ColumnSpec] = {
     # With rollout.keep_sampling_mask only: the tokens that top-k and top-p kept, of one response token after the other.
     "candidate_ids": ColumnSpec("candidate", "int32", "token ids", "rollout"),
     "num_candidates": ColumnSpec("token", "int32", "candidates of the token, 0 for the whole vocabulary", "rollout"),
+    # With rollout.router_replay only: [prompt and response tokens - 1, layers, experts per token], flattened.
+    EXPERTS: ColumnSpec("expert", "uint8|int16", "numbers of experts", "rollout"),
     # Of episodes with environments only.
     "episode_row": ColumnSpec("fixed", "int32", "index of the row within its episode", "rollout"),
     "turn_index": ColumnSpec("turn", "int32", "number of the turn in its episode", "rollout"),
@@ -104,7 +107,7 @@ def check_column(name: str, column: Column) -> None:
     """
     spec = COLUMNS.get(name)
     if spec is not None and (
-        kind_of(column) != _RAGGED.get(spec.kind, spec.kind) or dtypes_of(column) not in ("", spec.dtype)
+        kind_of(column) != _RAGGED.get(spec.kind, spec.kind) or dtypes_of(column) not in ("", *spec.dtype.split("|"))
     ):
         article = "an" if spec.kind == "object" else "a"
         raise ValueError(

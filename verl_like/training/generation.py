@@ -23,6 +23,7 @@ def train_sampling(config: Config) -> Sampling:
         top_k=rollout.top_k,
         ignore_eos=rollout.ignore_eos,
         returns_candidates=rollout.keep_sampling_mask,
+        returns_experts=rollout.router_replay,
     )
 
 

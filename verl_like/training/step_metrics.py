@@ -17,7 +17,15 @@ from verl_like.training.environment_metrics import environment_metrics
 
 Metrics = dict[str, float]
 Reports = Sequence[Mapping[str, float]]
-_SUMS = ("gap_sum", "gap_max", "gap_count", "weight_sum", "weight_count")  # of a rank; not averaged
+_SUMS = (
+    "gap_sum",
+    "gap_max",
+    "gap_count",
+    "weight_sum",
+    "weight_count",
+    "routing_other",
+    "routing_given",
+)  # of a rank; not averaged
 _OF_REWARDS = ("score", "reward_status", "details", "scored_alone", "reward_seconds")
 
 
@@ -121,6 +129,8 @@ class StepMetrics:
         self.add_mean(reports)
         if sum(r.get("gap_count", 0.0) for r in reports):
             self.add_log_prob_gap(reports)
+        if num_given := sum(r.get("routing_given", 0.0) for r in reports):
+            self.add({"rollout/routing_diff_frac": sum(r["routing_other"] for r in reports) / num_given})
 
     def add_rewards(self, batch: RemoteBatch) -> None:
         """Add the scores of the samples that have one, the details reported with them, and the failures by kind."""

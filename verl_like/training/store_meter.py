@@ -63,6 +63,8 @@ class StoreMeter:
         of_prompt = [name for name in columns if name in PROMPTS]  # a teacher's prompts count like the policy's
         of_response = [name for name in columns if name not in PROMPTS]
         expected = tokens * bytes_per_token(of_response) + prompt_tokens * bytes_per_token(of_prompt)
+        if "expert_bytes" in batch.facts:
+            expected += int(batch.facts["expert_bytes"].sum())
         if "candidates" in batch.facts:
             expected += int(batch.facts["candidates"].sum()) * np.dtype(np.int32).itemsize
         if self._before is None:

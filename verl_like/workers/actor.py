@@ -148,7 +148,12 @@ class ActorRole:
             "actor/has_compiled_layers": float(self._has_compiled_layers),
             "actor/is_corrected": float(terms.is_corrected),
         }
-        return {**metrics, **states, **({} if gap is None else gap.report())}, None
+        return {**metrics, **states, **({} if gap is None else gap.report()), **self._routing_report()}, None
+
+    def _routing_report(self) -> dict[str, float]:
+        """Return counts that the driver sums over ranks; none without router replay."""
+        num_other, num_given = self.engine.take_routing_difference()
+        return {"routing_other": float(num_other), "routing_given": float(num_given)} if num_given else {}
 
     @dispatch(Dispatch.SPLIT)
     def supervise(self, rows: RemoteRows) -> tuple[dict[str, float], None]:

@@ -32,6 +32,7 @@ class Response:
         traceback: of the environment's code, if it failed.
         turns: the turns that the row is learned from; every row of an episode with an environment has them.
         candidates: one array of token ids per token, if they were requested (:class:`Finished`).
+        experts: of all tokens but the last, if they were requested.
     """
 
     token_ids: list[int]
@@ -46,6 +47,7 @@ class Response:
     traceback: str = ""
     turns: RowTurns | None = None
     candidates: Sequence[NDArray[np.int32]] = ()
+    experts: NDArray[Any] | None = None
 
 
 class Episode(Protocol):
@@ -80,6 +82,7 @@ class SingleTurn:
             finish_reason=finished.finish_reason,
             versions=finished.token_versions() if len(finished.versions) > 1 else None,
             candidates=finished.candidates,
+            experts=finished.experts,
         )
 
 

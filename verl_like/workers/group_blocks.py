@@ -11,7 +11,7 @@ import numpy as np
 
 from verl_like.controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.controller.remote_batch import Facts
-from verl_like.protocol import CANDIDATES, EPISODE_ROW, Column, DataProto, Ragged
+from verl_like.protocol import CANDIDATES, EPISODE_ROW, EXPERTS, Column, DataProto, Ragged
 from verl_like.workers.episodes import FinishedSample, Response
 
 PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
@@ -124,6 +124,7 @@ class GroupBlocks:
         source = self._prompts.select_idxs([sample.row - self._first_row for sample in of_row])
         responses = Ragged.from_rows([response.token_ids for response in found], "int32")
         prompt_ids, candidates = source.ragged("prompt_ids"), _candidate_columns(found)
+        experts = _expert_columns(found)
         if any(response.prompt_ids is not None for response in found):
             own = [response.prompt_ids for response in found]
             prompt_ids = Ragged.from_rows([prompt_ids[i] if ids is None else ids for i, ids in enumerate(own)], "int32")
@@ -141,6 +142,7 @@ class GroupBlocks:
             **{name: np.array([sample.facts[name] for sample in of_row]) for name in of_row[0].facts},
             **_episode_counts(samples),
             **({"candidates": candidates["candidate_ids"].lengths} if candidates else {}),
+            **({"expert_bytes": experts[EXPERTS].lengths * experts[EXPERTS].dtype.itemsize} if experts else {}),
         }
         yield DataProto(
             {
@@ -154,6 +156,7 @@ class GroupBlocks:
                 **({"weight_version": _versions_of(of_row, found)} if self._keeps_versions else {}),
                 **_turn_columns(samples),
                 **candidates,
+                **experts,
             }
         )
 
@@ -181,6 +184,15 @@ def _candidate_columns(found: Sequence[Response]) -> dict[str, Ragged]:
         "candidate_ids": Ragged.from_rows([np.concatenate([none, *of_row]) for of_row in sets], "int32"),
         "num_candidates": Ragged.from_rows([[len(ids) for ids in of_row] for of_row in sets], "int32"),
     }
+
+
+def _expert_columns(found: Sequence[Response]) -> dict[str, Ragged]:
+    """Return the column ``EXPERTS`` of these responses; none if no experts were requested."""
+    experts = [response.experts for response in found if response.experts is not None]
+    if not experts:
+        return {}
+    assert len(experts) == len(found), f"{len(experts)} of {len(found)} responses have experts"
+    return {EXPERTS: Ragged.from_rows([of_row.reshape(-1) for of_row in experts], experts[0].dtype.name)}
 
 
 def _log_prob_sum(response: Response) -> float:

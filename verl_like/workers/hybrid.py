@@ -58,7 +58,8 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
             rollout.sleep()  # frees the accelerator for models and checkpoints until the first sync wakes it
     if "actor" in setup.roles:
         with stage("build/actor"):
-            policy = backend.policy(_settings(setup, config.actor, config.model.path))
+            settings = _settings(setup, config.actor, config.model.path)
+            policy = backend.policy(replace(settings, router_replay=config.rollout.router_replay))
             roles |= _actor(setup, policy, rollout)
     if rollout is not None:
         roles["GeneratorRole"] = GeneratorRole(

@@ -14,7 +14,7 @@ from torch.distributed.distributed_c10d import Store
 
 from verl_like.config.schema import Config
 from verl_like.controller import rendezvous
-from verl_like.protocol import CANDIDATES
+from verl_like.protocol import CANDIDATES, EXPERTS
 from verl_like.remote_models import local_path
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,8 @@ SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # columns that every
 
 def sampled_sequence(config: Config) -> tuple[str, ...]:
     """Return the columns that a forward pass over sampled responses reads, if it computes their log-probs."""
-    return (*SEQUENCE, *CANDIDATES) if config.rollout.keep_sampling_mask else SEQUENCE
+    rollout = config.rollout
+    return (*SEQUENCE, *CANDIDATES * rollout.keep_sampling_mask, *(EXPERTS,) * rollout.router_replay)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

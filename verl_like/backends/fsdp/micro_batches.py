@@ -17,10 +17,11 @@ from verl_like.context import current
 from verl_like.ops.candidates import candidates_of
 from verl_like.ops.device_copies import on_device
 from verl_like.ops.matmul_libraries import MatmulLibraries
-from verl_like.ops.packing import ModelInputs, input_lengths, pack_rows, valid_mask
+from verl_like.ops.packing import ModelInputs, input_lengths, input_numbers, pack_rows, valid_mask
 from verl_like.ops.partition import attention_costs, micro_batches
+from verl_like.ops.routers import OWN
 from verl_like.ops.ulysses import SequenceRanks
-from verl_like.protocol import CANDIDATES, EPISODE_ROW, PAIR, PROMPTS, TEACHER, DataProto, Ragged
+from verl_like.protocol import CANDIDATES, EPISODE_ROW, EXPERTS, PAIR, PROMPTS, TEACHER, DataProto, Ragged
 from verl_like.telemetry.heartbeat import Heartbeat
 from verl_like.telemetry.ledger import Ledger, waiting
 
@@ -105,6 +106,7 @@ class MicroBatchPlan:
         self._responses = rows.ragged("response_ids") if len(rows) else empty
         has_candidates = len(rows) and set(CANDIDATES) <= rows.columns.keys()
         self._candidates = [rows.ragged(name) for name in CANDIDATES] if has_candidates else None
+        self._experts = rows.ragged(EXPERTS) if EXPERTS in rows.columns else None
         self._teacher_prompts = rows.ragged("teacher_prompt_ids") if "teacher_prompt_ids" in rows.columns else None
         lengths, prompt_lengths = input_lengths(self._prompts, self._responses), self._prompts.lengths
         if self._teacher_prompts is not None:  # the teacher's pass over the same rows must fit, too
@@ -183,8 +185,18 @@ class MicroBatchPlan:
             f"tokens/{current(Ledger).stage}",
             inputs.num_tokens / (self._sequence_ranks.size if self._sequence_ranks else 1),
         )
+        if self._experts is not None:
+            inputs = replace(inputs, experts=self._experts_of(self._experts.take(rows), rows, inputs))
         valid = valid_mask(responses.lengths, device=self._device)
         return MicroBatch(inputs=inputs, rows=rows, valid=valid, teacher_inputs=teacher_inputs, teacher=teacher)
+
+    def _experts_of(self, experts: Ragged, rows: NDArray[np.int64], inputs: ModelInputs) -> Tensor:
+        """Return the engine's experts of these inputs, [K, experts of a position] int64."""
+        prompts, responses = self._prompts.take(rows), self._responses.take(rows)
+        same_prompt = None if self._same_prompt is None else self._same_prompt[rows]
+        numbers = input_numbers(prompts, responses, inputs, same_prompt)
+        of_position = experts.values.reshape(int(input_lengths(prompts, responses).sum()), -1).astype(np.int64)
+        return on_device(np.where(numbers[:, None] < 0, OWN, of_position[numbers]), self._device)
 
     def _packed(self, prompts: Ragged, rows: NDArray[np.int64], same_prompt: NDArray[np.int64] | None) -> ModelInputs:
         return pack_rows(
@@ -331,7 +343,7 @@ def agree(
 
 def aligned_columns(rows: DataProto) -> dict[str, Ragged]:
     """Return the token columns with one entry per response token; others may have the same lengths by chance."""
-    lengths, of_inputs = rows.ragged("response_ids").lengths, {*PROMPTS, *CANDIDATES}
+    lengths, of_inputs = rows.ragged("response_ids").lengths, {*PROMPTS, *CANDIDATES, EXPERTS}
     return {
         name: column
         for name, column in rows.columns.items()

@@ -30,6 +30,7 @@ from verl_like.ops.divergence import States
 from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
 from verl_like.ops.matmul import with_fast_matmul
 from verl_like.ops.packing import ModelInputs
+from verl_like.ops.routers import Routers
 from verl_like.ops.tiles import OutputLayer
 from verl_like.remote_models import local_path
 
@@ -63,6 +64,7 @@ class ShardedModel(nn.Module):
         self.backbone = backbone
         self.adapters: Adapters | None = None
         self.kernel = kernel
+        self.routers: Routers | None = None
         with_fast_matmul(backbone)
 
     def add_adapters(self, lora: LoraConfig) -> None:
@@ -99,6 +101,9 @@ class ShardedModel(nn.Module):
         if (piece := inputs.piece) is not None:
             ids, positions, predictors = ids[:, piece.tokens], positions[:, piece.tokens], piece.predictors
             arguments["sequence_ranks"] = piece.sequence_ranks
+        if self.routers is not None:
+            experts = inputs.experts if piece is None or inputs.experts is None else inputs.experts[piece.tokens]
+            self.routers.replay(experts)
         outputs = self.backbone.base_model(input_ids=ids, position_ids=positions, use_cache=False, **arguments)
         return outputs.last_hidden_state.flatten(0, 1).index_select(0, predictors)
 

@@ -19,10 +19,12 @@ from verl_like.backends.fsdp.learner import LearningEngine
 from verl_like.backends.fsdp.micro_batches import MicroBatch, resolve_max_tokens
 from verl_like.backends.fsdp.models import PolicyModel, policy_skeleton
 from verl_like.backends.fsdp.teacher import Teacher
+from verl_like.backends.fsdp.weights import saved_buffers
 from verl_like.ops.compilation import TileSpec, compiled_tile_functions, tile_functions_compile
 from verl_like.ops.divergence import GeneralisedJsd
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
+from verl_like.ops.routers import Routers
 from verl_like.protocol import DataProto
 
 
@@ -36,7 +38,14 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
 
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
         model = self.settings.model
-        return policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
+        found = policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
+        if self.settings.router_replay:
+            found.routers = Routers(found.backbone)
+        return found
+
+    def take_routing_difference(self) -> tuple[int, int]:
+        """Implement ``PolicyEngine.take_routing_difference``."""
+        return (0, 0) if self.module.routers is None else self.module.routers.take_difference()
 
     def distil_from(self, teachers: Sequence[object], *, beta: float, without_adapters: bool = False) -> None:
         """Implement ``PolicyEngine.distil_from``."""
@@ -115,7 +124,7 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
     def compile_layers(self, deadline_s: float) -> bool:
         """Implement ``PolicyEngine.compile_layers``."""
         model, kernel = self.settings.model, self.module.kernel
-        if not self.settings.compile_layers or has_fused_layers(self.module):
+        if not self.settings.compile_layers or has_fused_layers(self.module) or self.module.routers is not None:
             return False
         assert kernel is not None, "padded rows use an attention that would be compiled too"
         dtype = str(self._dtype).removeprefix("torch.")
@@ -134,10 +143,11 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
         return self.gather.num_tables if self.gather is not None and self.layout.is_sharded else 0
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Implement ``PolicyEngine.named_weights``, in the rollout's dtype."""
+        """Implement ``PolicyEngine.named_weights``, in the rollout's dtype; buffers that files have keep their own."""
         self.layout.reshard()
         dtype = resolve_dtype(self.settings.rollout_dtype, self.device)
         yield from self.full_tensors(self.module.backbone, dtype)
+        yield from saved_buffers(self.module.backbone)
 
     def named_adapter(self) -> Iterator[tuple[str, Tensor]]:
         """Implement ``PolicyEngine.named_adapter``, in the rollout's dtype."""

@@ -17,6 +17,7 @@ from verl_like.backends.base import Finished, Request, Sampling
 from verl_like.backends.lifecycle import SyncedEngine
 from verl_like.backends.model_folder import model_folder
 from verl_like.config.schema import ModelConfig, RolloutConfig
+from verl_like.ops.routers import Routers
 
 
 @dataclass(kw_only=True, slots=True)
@@ -26,6 +27,7 @@ class _Row:
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     candidates: list[NDArray[np.int32]] = field(default_factory=list)
+    experts: list[NDArray[Any]] = field(default_factory=list)  # of the tokens of each forward pass
 
 
 class HfEngine(SyncedEngine):
@@ -67,6 +69,9 @@ class HfEngine(SyncedEngine):
                 folder.config, dtype=dtype, trust_remote_code=model.trust_remote_code
             )
         self._model = built.to(self._device).eval()
+        self._routers = Routers(self._model) if rollout.router_replay else None
+        if self._routers is not None:
+            self._routers.begin_recording()
         self._waiting: deque[_Row] = deque()
         self._wave: list[_Row] = []
         self._cache = DynamicCache()
@@ -101,6 +106,8 @@ class HfEngine(SyncedEngine):
             .logits[:, -1]
             .float()
         )
+        if self._routers is not None:
+            self._record_experts(self._routers)
         for row, row_logits in zip(self._wave, logits, strict=True):
             drawn = sampled(row_logits, row.request.sampling, row.generator)
             row.token_ids.append(drawn.token_id)
@@ -138,7 +145,17 @@ class HfEngine(SyncedEngine):
             finish_reason=reason,
             versions=self._versions_of(request_id, len(row.token_ids)),
             candidates=row.candidates,
+            experts=np.concatenate(row.experts) if row.experts else None,
         )
+
+    def _record_experts(self, routers: Routers) -> None:
+        """Record the experts of the newest forward pass; prompts are padded on the left."""
+        rows, width = self._next_ids.shape
+        experts = routers.recorded().view(rows, width, routers.num_layers, routers.top_k)
+        numbers = experts.to(torch.uint8 if routers.num_experts <= 256 else torch.int16).cpu().numpy()
+        for row, of_row, mask in zip(self._wave, numbers, self._mask[:, -width:].bool().cpu().numpy(), strict=True):
+            if row.request.sampling.returns_experts:
+                row.experts.append(of_row[mask])
 
     def _num_sampled(self) -> dict[str, int]:
         return {row.request.request_id: len(row.token_ids) for row in (*self._wave, *self._waiting)}
@@ -151,6 +168,8 @@ class HfEngine(SyncedEngine):
         """Make the next step run the wave's whole sequences, from an empty cache."""
         sequences = [row.request.prompt_ids + row.token_ids for row in self._wave]
         width = max(len(ids) for ids in sequences)
+        for row in self._wave:
+            row.experts.clear()
         self._next_ids = torch.tensor([[0] * (width - len(ids)) + ids for ids in sequences], device=self._device)
         self._mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in sequences], device=self._device)
         self._cache = DynamicCache(config=self._model.config)

@@ -26,6 +26,7 @@ from verl_like.backends.vllm.kernels import check_kernels
 from verl_like.backends.vllm.log_probs import ReportedLogProbs
 from verl_like.backends.vllm.packing import PackedWeights
 from verl_like.backends.vllm.requests import OpenRequest, OpenRequests, ScheduledRequests
+from verl_like.backends.vllm.routed_experts import CapturedExperts, ReportedExperts, RoutedExperts
 from verl_like.backends.vllm.sampling import CountedSampling
 from verl_like.backends.vllm.shared_memory import named_by_run
 from verl_like.backends.vllm.shared_prompts import SharedPrompts
@@ -115,7 +116,9 @@ class VllmEngine(SyncedEngine):
         """Return what runs the requests: the adapter itself where vLLM's scheduler would have nothing to decide."""
         runner, scheduler = internals.model_runner(self._engine), internals.scheduler_of(self._engine)
         is_counted = self._device == "cpu" and CountedSampling.is_available()
-        shared = SharedPrompts(runner) if self._device == "cpu" and SharedPrompts.fit(runner) else None
+        experts = _routed_experts(scheduler, runner, device=self._device) if rollout.router_replay else None
+        shares = self._device == "cpu" and experts is None and SharedPrompts.fit(runner)
+        shared = SharedPrompts(runner) if shares else None
         # Arguments of the user may be for the scheduler.
         is_plain = is_counted and rollout.tensor_parallel_size == 1 and not rollout.engine_kwargs
         if shared is not None and is_plain and ShortSequences.fit(runner, max_model_len):
@@ -134,6 +137,7 @@ class VllmEngine(SyncedEngine):
             adapter=self._adapter,
             reported=ReportedLogProbs(scheduler, has_masks=rollout.keep_sampling_mask and self._device == "cuda"),
             counted=CountedSampling(runner) if is_counted else None,
+            experts=experts,
         )
 
     def submit(self, requests: list[Request]) -> None:
@@ -232,11 +236,16 @@ class VllmEngine(SyncedEngine):
             num_cached_tokens=opened.num_cached_tokens,
             log_probs=opened.log_probs,
             candidates=opened.candidates,
+            experts=opened.experts,
             versions=self._versions_of(opened.request_id, len(token_ids)),
         )
 
     def _num_sampled(self) -> dict[str, int]:
         return self._requests.num_sampled()
+
+
+def _routed_experts(scheduler: Any, runner: Any, *, device: str) -> RoutedExperts:
+    return CapturedExperts(scheduler, runner) if device == "cpu" else ReportedExperts(scheduler, runner)
 
 
 def _adapter(folder: ModelFolder, model: ModelConfig, run_id: str) -> EngineAdapter:
@@ -283,6 +292,8 @@ def engine_arguments(
         arguments |= {"gpu_memory_utilization": rollout.memory_share}
         if rollout.keep_sampling_mask:  # on CPU the adapter's own sampling collects the kept tokens
             arguments |= {"return_sampling_mask": True}
+        if rollout.router_replay:
+            arguments |= {"enable_return_routed_experts": True}
         compilation: dict[str, Any] = {}
         if rollout.tensor_parallel_size > 1:  # a compiled kernel that includes such a sum
             compilation |= {"pass_config": {"fuse_allreduce_rms": False}}
@@ -300,7 +311,8 @@ def engine_arguments(
             "kv_cache_memory_bytes": int(rollout.kv_cache_memory_gib * 2**30),
             "enable_chunked_prefill": False,
             "block_size": block_tokens,
-            "enable_prefix_caching": max_model_len > block_tokens,
+            # The experts of tokens whose keys are cached are not chosen again.
+            "enable_prefix_caching": max_model_len > block_tokens and not rollout.router_replay,
         }
     known, own = {field.name for field in fields(EngineArgs)}, OWN | (arguments.keys() - _SOFT_ARGUMENTS)
     for problem in unusable(rollout.engine_kwargs, known=known, own=own):

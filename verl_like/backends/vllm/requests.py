@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from vllm.v1.request import Request as EngineRequest
 from verl_like.backends.base import Request, Sampling
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.log_probs import ReportedLogProbs, TokenLogProbs
+from verl_like.backends.vllm.routed_experts import RoutedExperts
 from verl_like.backends.vllm.sampling import CountedSampling
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class OpenRequest(Protocol):
 
     log_probs: list[float]  # of its tokens, once it has ended
     candidates: list[NDArray[np.int32]]  # of its tokens, if it wants them
+    experts: NDArray[Any] | None  # of all its tokens but the last, if it wants them
     num_cached_tokens: int  # of the prompt, found in the prefix cache
     finish_reason: str  # "stop" or "length"; empty until it has ended
 
@@ -92,6 +94,7 @@ class ScheduledRequest:
     finish_reason: str = ""
     log_probs: list[float] = field(default_factory=list)
     candidates: list[NDArray[np.int32]] = field(default_factory=list)
+    experts: NDArray[Any] | None = None
 
     @property
     def engine_id(self) -> str:
@@ -110,6 +113,7 @@ class ScheduledRequests:
         adapter: the adapter of all requests, if they have one.
         reported: collects log-probs from vLLM's sampler.
         counted: samples on CPU for requests that are not greedy, and collects their log-probs.
+        experts: collects experts, if requests may want them.
     """
 
     def __init__(
@@ -120,7 +124,9 @@ class ScheduledRequests:
         adapter: EngineAdapter | None,
         reported: ReportedLogProbs,
         counted: CountedSampling | None,
+        experts: RoutedExperts | None = None,
     ) -> None:
+        self._experts = experts
         self._engine, self._lora_request = engine, None if adapter is None else adapter.request
         self._end_token_ids = sorted(end_token_ids)
         self._reported, self._counted = reported, counted
@@ -146,6 +152,8 @@ class ScheduledRequests:
             added.sampling_params.seed = request.seed
         source = self._counted if self._counted is not None and is_counted else self._reported
         source.begin(added.request_id, seed=request.seed, wants_candidates=request.sampling.returns_candidates)
+        if self._experts is not None and request.sampling.returns_experts:
+            self._experts.begin(added.request_id)
         opened = ScheduledRequest(request.request_id, internals.add_request(self._engine, added), source)
         self._of_engine_id[added.request_id] = self._by_id[request.request_id] = opened
 
@@ -190,6 +198,9 @@ class ScheduledRequests:
         num_tokens = opened.request.num_output_tokens
         opened.log_probs = opened.source.taken(opened.engine_id, num_tokens)
         opened.candidates = opened.source.taken_candidates(opened.engine_id, num_tokens)
+        if self._experts is not None:
+            num_computed = opened.request.num_prompt_tokens + num_tokens - 1
+            opened.experts = self._experts.taken(opened.engine_id, num_computed)
 
     def _drain_if_idle(self) -> None:
         if not self:

@@ -42,6 +42,7 @@ class ShortSequence:
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     candidates: list[NDArray[np.int32]] = field(default_factory=list)
+    experts: NDArray[Any] | None = None  # never: the engine does not run these sequences if they are wanted
     block: int = 0
     num_computed: int = 0
     finish_reason: str = ""

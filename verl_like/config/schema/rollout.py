@@ -43,6 +43,10 @@ class RolloutConfig(Section):
         "With top_p or top_k, compute the trainer's log-probs and entropy over the tokens that the engine kept at each "
         "position (DeepSeek-V3.2).",
     )
+    router_replay: bool = option(
+        False,
+        "Of a mixture of experts, use in the trainer's passes the experts that the engine chose (R3, 2510.11370).",
+    )
     ignore_eos: bool = option(False, "Ignore end tokens and generate to max_response_length (benchmarks).")
     tensor_parallel_size: int = positive(1, "Ranks that share one engine.", unit="ranks")
     dtype: str = option(

@@ -73,6 +73,13 @@ ROLLOUT: tuple[Metric, ...] = (
         "Mean number of tokens that top-k and top-p kept at a position; with rollout.keep_sampling_mask.",
         "rollout",
     ),
+    Metric(
+        "rollout/routing_diff_frac",
+        "fraction",
+        "Pairs of token and layer for which the trainer's router would choose other experts than the engine did; with "
+        "rollout.router_replay.",
+        "update_actor",
+    ),
     Metric("rollout/num_batches", "batches", "Batches of prompts drawn; only with algorithm.filter_groups.", "rollout"),
     Metric(
         "rollout/signal_frac",

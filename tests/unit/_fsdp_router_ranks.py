@@ -1,0 +1,66 @@
+"""Rows with the experts of an engine, and updates on them, on any number of ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from tests.unit._fsdp_ranks import _SHAPE, PolicyLoss, build_learner, make_rows, my_rows, weights_of
+from verl_like.config.schema import FsdpConfig
+from verl_like.protocol import EXPERTS, DataProto, Ragged
+
+NUM_EXPERTS, TOP_K, NUM_LAYERS = 6, 2, 2
+SETTINGS: dict[str, dict[str, Any]] = {
+    "sharded": {"max_tokens": 25},
+    "replicas": {"max_tokens": 25, "fsdp": FsdpConfig(shard_size="1")},
+    "recomputed": {"max_tokens": 25, "model": {"gradient_checkpointing": "true"}},
+}
+OF_TWO = {**SETTINGS, "ulysses": {"max_tokens": 25, "sequence_parallel_size": 2}}
+
+
+def write_mixture(folder: Path) -> Path:
+    """Write a small mixture of experts with random weights."""
+    import torch
+
+    torch.manual_seed(11)
+    config = Qwen3MoeConfig(
+        **_SHAPE,
+        head_dim=8,
+        num_experts=NUM_EXPERTS,
+        num_experts_per_tok=TOP_K,
+        moe_intermediate_size=16,
+        norm_topk_prob=True,
+    )
+    Qwen3MoeForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def routed_rows(num_rows: int = 12, *, seed: int = 0) -> DataProto:
+    """Return rows with random experts, which are the same for the same prompt."""
+    rows, numbers = make_rows(num_rows, seed=seed), np.random.default_rng(seed)
+    of_prompts: dict[bytes, Any] = {}
+    found = []
+    for prompt, response in zip(rows.ragged("prompt_ids"), rows.ragged("response_ids"), strict=True):
+        of_prompt = of_prompts.setdefault(prompt.tobytes(), _drawn(len(prompt), numbers))
+        found.append(np.concatenate([of_prompt, _drawn(len(response) - 1, numbers)]).reshape(-1))
+    return DataProto({**rows.columns, EXPERTS: Ragged.from_rows(found, "uint8")})
+
+
+def _drawn(num_tokens: int, numbers: np.random.Generator) -> Any:
+    first = numbers.integers(0, NUM_EXPERTS, (num_tokens, NUM_LAYERS, 1))
+    return (first + np.arange(TOP_K)) % NUM_EXPERTS
+
+
+def updated(path: Path, **settings: Any) -> dict[str, Any]:
+    """Return the metrics of two updates, and the weights after them."""
+    learner = build_learner(path, router_replay=True, **settings)
+    rows = my_rows(routed_rows(), "even")
+    metrics = [learner.update(rows, PolicyLoss()) for _ in range(2)]
+    return {"metrics": metrics, "weights": weights_of(learner.engine)}
+
+
+def two_rank_updates(path: Path) -> dict[str, Any]:
+    return {name: updated(path, **settings) for name, settings in OF_TWO.items()}

@@ -1,0 +1,47 @@
+"""Rules on rollout.router_replay: what each refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_checks_algorithm import config
+from verl_like.checks.gpus import Gpus
+from verl_like.checks.router_replay import EXPERTS, ROUTER_REPLAY_RULES
+
+OFF = "or set rollout.router_replay=false."
+
+
+def problems(**changes: object) -> list[str]:
+    made = config(**changes)
+    return [problem for rule in ROUTER_REPLAY_RULES for problem in rule(made, Gpus(0))]
+
+
+def model(folder: Path, **fields: object) -> str:
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3", **fields}))
+    return str(folder)
+
+
+def test_a_model_without_experts_is_refused(tmp_path: Path) -> None:
+    dense = model(tmp_path)
+    assert not problems(model__path=dense)
+    assert problems(model__path=dense, rollout__router_replay=True) == [
+        f"rollout.router_replay is true, but {dense} has no experts (num_experts, num_local_experts, "
+        f"n_routed_experts in its config.json). Name a mixture of experts, {OFF}"
+    ]
+
+
+@pytest.mark.parametrize("field", EXPERTS)
+def test_a_mixture_passes(tmp_path: Path, field: str) -> None:
+    assert not problems(model__path=model(tmp_path, **{field: 8}), rollout__router_replay=True)
+    assert not problems(model__path="owner/unknown", rollout__router_replay=True)
+
+
+def test_an_environment_is_refused(tmp_path: Path) -> None:
+    mixture = model(tmp_path, num_experts=8)
+    assert problems(model__path=mixture, rollout__router_replay=True, environment__tools="tools.py") == [
+        "rollout.router_replay is true, but episodes with an environment (environment.path='', "
+        f"environment.tools='tools.py') do not record the experts of their turns. Leave both empty, {OFF}"
+    ]
