@@ -298,4 +298,4 @@ def test_what_cannot_be_compared_is_refused(
 
 def test_runs_of_one_name_are_labelled_by_their_folders(tmp_path: Path) -> None:
     runs = [write(tmp_path / "one/run"), write(tmp_path / "two/run", seed=2)]
-    assert [run.label for run in comparison(runs).runs] == [str(run) for run in runs]
+    assert [run.label for run in comparison(runs).runs] == ["one/run", "two/run"]

@@ -57,6 +57,14 @@ def test_stages_are_stacked_and_the_whole_step_comes_last(run: Path) -> None:
     assert stack["metrics"][-1] == "time/step_s" and "time/rollout_s" in stack["metrics"]
 
 
+def test_runs_of_one_name_are_named_by_their_folders(tmp_path: Path) -> None:
+    for folder in ("a/same", "b/same", "b/other"):
+        write_run(tmp_path / folder, steps=2, samples=8)
+    content = content_of([RunFiles(tmp_path / folder) for folder in ("a/same", "b/same", "b/other")])
+    assert [run["name"] for run in content.head["runs"]] == ["a/same", "b/same", "b/other"]
+    assert content_of([RunFiles(tmp_path / "b/same")]).head["runs"][0]["name"] == "same"
+
+
 def test_runs_that_differ_in_their_seed_are_a_group(tmp_path: Path) -> None:
     for name in ("one", "two", "other"):
         write_run(tmp_path / name, steps=3, samples=8)

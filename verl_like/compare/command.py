@@ -20,7 +20,7 @@ from verl_like.compare.final_difference import (
 from verl_like.compare.run_numbers import RunNumbers, headline_names, numbers_of
 from verl_like.compare.text_table import aligned
 from verl_like.config.render import on_one_line
-from verl_like.report.run_files import RunFiles
+from verl_like.report.run_files import RunFiles, distinct_names
 
 NOT_CORRECTED = "The probabilities are those of single tests; with {} of them, some are small by chance."
 
@@ -83,9 +83,7 @@ def _runs(folders: Sequence[Path]) -> list[ComparedRun]:
     for number, run in enumerate(files):
         if run.folder in [other.folder for other in files[:number]]:
             raise ValueError(f"{folders[number]} is given twice. Name each run once.")
-    names = [run.name for run in files]
-    labels = names if len(set(names)) == len(names) else [str(folder) for folder in folders]
-    return [ComparedRun(on_one_line(label), run) for label, run in zip(labels, files, strict=True)]
+    return [ComparedRun(on_one_line(name), run) for name, run in zip(distinct_names(files), files, strict=True)]
 
 
 def _unequal_steps(runs: Sequence[ComparedRun]) -> list[str]:

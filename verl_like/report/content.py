@@ -18,7 +18,7 @@ from verl_like.report.groups import groups_of
 from verl_like.report.lanes import first_event, lanes, steps_with_lanes
 from verl_like.report.options_shown import shown_options
 from verl_like.report.panels import described, panels
-from verl_like.report.run_files import RunFiles, SamplesFile
+from verl_like.report.run_files import RunFiles, SamplesFile, distinct_names
 from verl_like.report.samples import Shown, compressed, packed_file, shown_samples
 from verl_like.report.thinning import MAX_POINTS, rounded, thinned
 from verl_like.telemetry.metrics import stages
@@ -68,19 +68,19 @@ def content_of(runs: Sequence[RunFiles]) -> Content:
 
 def composed(runs: Sequence[RunFiles], parts: Sequence[RunContent]) -> Content:
     """Return the content of a report, made of the parts of its runs."""
-    names = list(dict.fromkeys(name for run in runs for name in run.series))
+    metrics, names = list(dict.fromkeys(name for run in runs for name in run.series)), distinct_names(runs)
     head = {
         "made_unix_s": round(time.time(), 3),
         "by": _program(),
-        "title": runs[0].name if len(runs) == 1 else f"{len(runs)} runs",
+        "title": names[0] if len(runs) == 1 else f"{len(runs)} runs",
         "live": None,
-        "metrics": described(names),
-        "panels": panels(names),
-        "runs": [part.entry for part in parts],
-        "groups": _groups(runs),
+        "metrics": described(metrics),
+        "panels": panels(metrics),
+        "runs": [part.entry | {"name": name} for name, part in zip(names, parts, strict=True)],
+        "groups": _groups(runs, names),
         "notes": [
-            note if len(runs) == 1 else f"{run.name}: {note}"
-            for run, part in zip(runs, parts, strict=True)
+            note if len(runs) == 1 else f"{name}: {note}"
+            for name, part in zip(names, parts, strict=True)
             for note in part.notes
         ],
     }
@@ -117,7 +117,6 @@ def run_content(run: RunFiles, prefix: str, *, show_samples: ShowSamples) -> Run
     if ledger:
         shards[f"{prefix}-processes"] = compressed(_processes(ledger) | {"memory": _memory(run)})
     entry = {
-        "name": run.name,
         "job": run.job,
         "status": run.status,
         "step": run.last_step,
@@ -235,7 +234,7 @@ def _lanes(run: RunFiles, prefix: str, shards: dict[str, bytes]) -> dict[str, An
     return {"steps": steps, "shard": f"{prefix}-lanes-{{step}}"}
 
 
-def _groups(runs: Sequence[RunFiles]) -> list[dict[str, Any]]:
+def _groups(runs: Sequence[RunFiles], names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the groups of several runs that differ only in seed and name."""
     groups = groups_of([run.settings for run in runs])
-    return [{"name": runs[members[0]].name, "runs": members} for members in groups if len(members) > 1]
+    return [{"name": names[members[0]], "runs": members} for members in groups if len(members) > 1]

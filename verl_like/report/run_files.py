@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -218,6 +218,16 @@ class RunFiles:
         """Return the versions of the libraries that the run used."""
         found = self.summary.get("versions")
         return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def distinct_names(runs: Sequence[RunFiles]) -> list[str]:
+    """Return the name of each run's folder, preceded by as many parents as distinguish these runs."""
+    parts = [run.folder.parts[1:] or run.folder.parts for run in runs]
+    for number in range(1, max(map(len, parts), default=0)):
+        names = ["/".join(each[-number:]) for each in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(run.folder) for run in runs]
 
 
 def size_and_time(path: Path) -> tuple[int, int]:
