@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from tests.unit._fsdp_ranks import _SHAPE, PolicyLoss, build_learner, make_rows, my_rows, weights_of
 from verl_like.config.schema import FsdpConfig
@@ -60,6 +60,39 @@ def updated(path: Path, **settings: Any) -> dict[str, Any]:
     rows = my_rows(routed_rows(), "even")
     metrics = [learner.update(rows, PolicyLoss()) for _ in range(2)]
     return {"metrics": metrics, "weights": weights_of(learner.engine)}
+
+
+def rebalanced(path: Path, rate: float) -> dict[str, Any]:
+    """Return the biases of a router that chooses with one, after an update, and the metrics of its loads."""
+    learner = build_learner(path, router_bias_rate=rate, max_tokens=25)
+    metrics = learner.update(my_rows(make_rows(), "even"), PolicyLoss())
+    weights = weights_of(learner.engine)
+    [name] = [name for name in weights if name.endswith("e_score_correction_bias")]
+    return {"bias": weights[name], "loads": {name: value for name, value in metrics.items() if name.startswith("moe/")}}
+
+
+def write_biased(folder: Path) -> Path:
+    """Write a small mixture whose routers choose with a bias."""
+    import torch
+
+    torch.manual_seed(12)
+    config = DeepseekV3Config(
+        **{**_SHAPE, "num_key_value_heads": 4},
+        n_routed_experts=8,
+        num_experts_per_tok=2,
+        n_group=2,
+        topk_group=1,
+        moe_intermediate_size=16,
+        kv_lora_rank=16,
+        q_lora_rank=None,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=8,
+        first_k_dense_replace=1,
+        n_shared_experts=1,
+    )
+    DeepseekV3ForCausalLM(config).save_pretrained(folder)
+    return folder
 
 
 def two_rank_updates(path: Path) -> dict[str, Any]:

@@ -189,6 +189,8 @@ class EngineSettings:
         sequence_parallel_size: number of neighbouring ranks that share the tokens of their rows in every pass.
         timeout_s: timeout of collectives among these ranks.
         router_replay: whether passes use the experts in the rows' column ``routed_experts``.
+        router_bias_rate: step by which an update moves the biases of routers that choose with them.
+        freeze_router: whether the weights of routers do not learn.
     """
 
     model: ModelConfig
@@ -208,6 +210,8 @@ class EngineSettings:
     sequence_parallel_size: int = 1
     timeout_s: float = 1800.0
     router_replay: bool = False
+    router_bias_rate: float = 0.0
+    freeze_router: bool = False
 
 
 class Learner(Protocol):

@@ -33,6 +33,7 @@ from verl_like.checks.data import (
 )
 from verl_like.checks.distillation import DISTILLATION_RULES
 from verl_like.checks.environment import ENVIRONMENT_RULES, environment_files_exist
+from verl_like.checks.experts import EXPERT_RULES
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
 from verl_like.checks.lora import LORA_RULES
@@ -40,7 +41,6 @@ from verl_like.checks.loss import LOSS_RULES
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_exist
 from verl_like.checks.pools import pools_have_a_role, pools_problem
 from verl_like.checks.reward import REWARD_RULES, reward_files_exist
-from verl_like.checks.router_replay import ROUTER_REPLAY_RULES
 from verl_like.checks.sampling_mask import SAMPLING_MASK_RULES, every_request_can_report_its_mask
 from verl_like.checks.schedule import SCHEDULE_RULES, schedule_warnings
 from verl_like.checks.self_distillation import SELF_DISTILLATION_RULES
@@ -241,7 +241,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     *KERNEL_RULES,
     *LORA_RULES,
     *SAMPLING_MASK_RULES,
-    *ROUTER_REPLAY_RULES,
+    *EXPERT_RULES,
     loggers_exist,
     run_folder_can_be_written,
     remote_dir_can_be_opened,

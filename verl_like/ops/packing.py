@@ -39,6 +39,7 @@ class ModelInputs:
             ``targets[i]``, in row order.
         targets: [K_r] int64, the response tokens, followed by the padding of rounded sizes.
         num_tokens: tokens of the rows, with shared prompts counted once, without padding.
+        num_targets: response tokens, without padding; 0 of a pass that computes nothing.
         attention_mask: [B, L] bool if padded, otherwise None.
         segments: the attention structure of the packed sequence; None if padded.
         piece: this rank's tokens, if ranks share the sequence; the other fields describe the whole sequence.
@@ -52,6 +53,7 @@ class ModelInputs:
     predictors: Tensor
     targets: Tensor
     num_tokens: int
+    num_targets: int
     attention_mask: Tensor | None
     segments: Segments | None
     piece: Piece | None = None
@@ -110,6 +112,7 @@ def pack_rows(
             predictors=on_device(packed.predictors, device),
             targets=targets,
             num_tokens=num_tokens,
+            num_targets=len(responses.values),
             attention_mask=None,
             segments=segments(packed.lengths, packed.prefix_starts, packed.prefix_lengths, device=device),
             piece=None
@@ -130,6 +133,7 @@ def pack_rows(
         predictors=on_device(packed.predictors + np.repeat(shift, responses.lengths), device),
         targets=on_device(ids, device),
         num_tokens=num_tokens,
+        num_targets=len(responses.values),
         attention_mask=on_device(valid, device),
         segments=None,
     )

@@ -1,10 +1,13 @@
-"""Routers of mixtures of experts: record the experts that they choose, or make them choose given ones.
+"""Routers of mixtures of experts: record and count the experts that they choose, or make them choose given ones.
 
 Router replay, "R3" (2510.11370): the trainer's passes use the experts that the engine chose. The weights of the experts
 follow from the live router logits of all experts, so that the router learns.
 
 A router of transformers chooses by ``torch.topk`` over all experts and computes the weights from what that returns
 (5.19: 51 families). The choice is replaced inside its forward, so each family keeps its own formula.
+
+Balance without an auxiliary loss (2408.15664): a router that adds a bias to its scores before it chooses has the bias
+moved against the loads of its experts.
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 _ROUTER = re.compile(r"Top[kK]Router$")  # names of transformers' classes
+_BIAS = "e_score_correction_bias"  # buffer of the routers whose choice has a bias
 OWN = -1  # a token's expert that the router chooses itself
+
+
+def routers_of(model: nn.Module) -> list[Any]:
+    """Return the routers of a model of transformers, in the order of its layers; none of a dense model."""
+    return [module for module in model.modules() if _ROUTER.search(type(module).__name__)]
 
 
 class Routers:
@@ -28,24 +37,26 @@ class Routers:
     Args:
         model: of transformers.
 
+        replays: whether experts will be given.
+
     Raises:
-        ValueError: the model has no routers, or they cannot be replayed.
+        ValueError: the model has no routers, or they cannot choose given experts.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        found = [(name, module) for name, module in model.named_modules() if _ROUTER.search(type(module).__name__)]
-        if not found:
+    def __init__(self, model: nn.Module, *, replays: bool = True) -> None:
+        routers = routers_of(model)
+        if not routers:
             raise ValueError(
                 f"{type(model).__name__} has no router that can be replayed; expected a mixture of experts. Set "
                 "rollout.router_replay=false."
             )
-        routers: list[Any] = [module for _, module in found]
-        if any(getattr(router, "topk_method", "") == "group_limited_greedy" for router in routers):
+        if replays and any(getattr(router, "topk_method", "") == "group_limited_greedy" for router in routers):
             raise ValueError(
                 f"{type(routers[0]).__name__} weighs only experts of groups that it chooses itself "
                 "(topk_method=group_limited_greedy), so that given experts could have no weight. Set "
                 "rollout.router_replay=false."
             )
+        self._routers = routers
         self.num_experts, self.top_k = int(routers[0].num_experts), int(routers[0].top_k)
         self.num_layers = len(routers)
         self._given: Tensor | None = None
@@ -53,6 +64,8 @@ class Routers:
         self._records = False
         self._num_other: int | Tensor = 0
         self._num_given: int | Tensor = 0
+        self._weights: Tensor | None = None  # of the positions of the present pass
+        self._loads: Tensor | None = None
         for layer, router in enumerate(routers):
             # FSDP keeps attributes of modules, and the class's forward stays as it is for other models.
             vars(router)["forward"] = partial(self._route, layer, partial(type(router).forward, router))
@@ -65,6 +78,40 @@ class Routers:
                 chooses itself. None if it does so for all tokens.
         """
         self._given = None if experts is None else experts.view(len(experts), self.num_layers, self.top_k)
+
+    def remove(self) -> None:
+        """Give the routers their own forward back."""
+        for router in self._routers:
+            del vars(router)["forward"]
+
+    def count(self, weights: Tensor | None) -> None:
+        """Count the experts of the passes with gradients from now on.
+
+        Args:
+            weights: [K], by how much each position of a pass counts; None to count nothing.
+        """
+        self._weights = weights
+
+    def take_loads(self, device: torch.device) -> Tensor:
+        """Return [layers, experts] float64, the counts since the last call."""
+        shape = (self.num_layers, self.num_experts)
+        found = torch.zeros(shape, dtype=torch.float64, device=device) if self._loads is None else self._loads
+        self._loads = None
+        return found
+
+    def has_biases(self) -> bool:
+        """Return whether the routers choose with biases, which can be moved."""
+        return all(hasattr(router, _BIAS) for router in self._routers)
+
+    def move_biases(self, loads: Tensor, rate: float) -> None:
+        """Raise the bias of each expert with less than the mean load of its layer by ``rate``, and lower the others.
+
+        Args:
+            loads: [layers, experts] of all ranks.
+        """
+        for router, of_layer in zip(self._routers, loads, strict=True):
+            bias = getattr(router, _BIAS)
+            bias += rate * torch.sign(of_layer.mean() - of_layer).to(bias.dtype)
 
     def begin_recording(self) -> None:
         """Record the experts of the next passes."""
@@ -83,7 +130,8 @@ class Routers:
         return found
 
     def _route(self, layer: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._given is None and not self._records:
+        weights = self._weights if torch.is_grad_enabled() else None
+        if self._given is None and not self._records and weights is None:
             return forward(*args, **kwargs)
         choice = _Choice(self.num_experts, self.top_k, None if self._given is None else self._given[:, layer])
         with choice:
@@ -93,9 +141,18 @@ class Routers:
         )
         if self._records:
             self._recorded[layer] = choice.chosen
+        if weights is not None:
+            self._add_load(layer, choice.chosen, weights)
         self._num_other += choice.num_other
         self._num_given += choice.num_given
         return output
+
+    @torch.no_grad()
+    def _add_load(self, layer: int, chosen: Tensor, weights: Tensor) -> None:
+        if self._loads is None:
+            shape = (self.num_layers, self.num_experts)
+            self._loads = torch.zeros(shape, dtype=torch.float64, device=chosen.device)
+        self._loads[layer].index_add_(0, chosen.reshape(-1), weights.double().repeat_interleave(self.top_k))
 
 
 class _Choice(TorchFunctionMode):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verl_like.checks.router_replay import EXPERTS
+from verl_like.checks.experts import EXPERTS
 from verl_like.config.schema import LoraConfig, ModelConfig
 
 if TYPE_CHECKING:

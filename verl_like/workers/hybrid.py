@@ -59,7 +59,14 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
     if "actor" in setup.roles:
         with stage("build/actor"):
             settings = _settings(setup, config.actor, config.model.path)
-            policy = backend.policy(replace(settings, router_replay=config.rollout.router_replay))
+            policy = backend.policy(
+                replace(
+                    settings,
+                    router_replay=config.rollout.router_replay,
+                    router_bias_rate=config.actor.router_bias_rate,
+                    freeze_router=config.actor.freeze_router,
+                )
+            )
             roles |= _actor(setup, policy, rollout)
     if rollout is not None:
         roles["GeneratorRole"] = GeneratorRole(

@@ -165,6 +165,12 @@ class FsdpEngine(ABC, Generic[Model]):
             num_teachers=self.num_teachers,
         )
 
+    def rebalance(self) -> dict[str, float]:
+        """Return metrics of the last update's experts, whose balance may be changed; none of other models. Collective
+        if the model has experts.
+        """
+        return {}
+
     @torch.no_grad()
     def _forward(
         self, rows: DataProto, names: Sequence[str], run: Callable[[ModelInputs], Mapping[str, Tensor]]

@@ -93,7 +93,8 @@ class FsdpLearner:
                 own = value.detach().double() / engine.settings.sequence_parallel_size
                 metrics[name] = metrics.get(name, 0.0) + own
         engine.layout.reduce_gradients()
-        return {**summed(metrics, ranks_with_any=ranks.ranks_with_rows, device=device), **self._step()}
+        found = summed(metrics, ranks_with_any=ranks.ranks_with_rows, device=device)
+        return {**found, **self._step(), **engine.rebalance()}
 
     def _step(self) -> dict[str, float]:
         """Move the weights by the gradients, unless these are not finite; return the metrics of every update."""

@@ -216,6 +216,7 @@ class MicroBatchPlan:
         inputs = pack_rows(
             token, token, remove_padding=self._remove_padding, device=self._device, sequence_ranks=self._sequence_ranks
         )
+        inputs = replace(inputs, num_targets=0)
         valid = torch.ones(1, 1, dtype=torch.bool, device=self._device)
         return MicroBatch(
             inputs=inputs, rows=np.empty(0, np.int64), valid=valid, teacher_inputs=inputs, teacher=teacher

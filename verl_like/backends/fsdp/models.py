@@ -30,7 +30,7 @@ from verl_like.ops.divergence import States
 from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
 from verl_like.ops.matmul import with_fast_matmul
 from verl_like.ops.packing import ModelInputs
-from verl_like.ops.routers import Routers
+from verl_like.ops.routers import Routers, routers_of
 from verl_like.ops.tiles import OutputLayer
 from verl_like.remote_models import local_path
 
@@ -65,6 +65,7 @@ class ShardedModel(nn.Module):
         self.adapters: Adapters | None = None
         self.kernel = kernel
         self.routers: Routers | None = None
+        self.freezes_routers = False
         with_fast_matmul(backbone)
 
     def add_adapters(self, lora: LoraConfig) -> None:
@@ -85,6 +86,8 @@ class ShardedModel(nn.Module):
     def set_requires_grad(self, *, is_frozen: bool) -> None:
         """Set which parameters require gradients: none of a frozen model, and only the adapters if there are any."""
         self.requires_grad_(not is_frozen)
+        for router in routers_of(self.backbone) if self.freezes_routers else ():
+            router.requires_grad_(False)
         if self.adapters is not None:
             self.adapters.freeze_others()
 
@@ -102,8 +105,9 @@ class ShardedModel(nn.Module):
             ids, positions, predictors = ids[:, piece.tokens], positions[:, piece.tokens], piece.predictors
             arguments["sequence_ranks"] = piece.sequence_ranks
         if self.routers is not None:
-            experts = inputs.experts if piece is None or inputs.experts is None else inputs.experts[piece.tokens]
-            self.routers.replay(experts)
+            own = slice(None) if piece is None else piece.tokens
+            self.routers.replay(None if inputs.experts is None else inputs.experts[own])
+            self.routers.count(position_weights(inputs)[own] if torch.is_grad_enabled() else None)
         outputs = self.backbone.base_model(input_ids=ids, position_ids=positions, use_cache=False, **arguments)
         return outputs.last_hidden_state.flatten(0, 1).index_select(0, predictors)
 
@@ -207,6 +211,13 @@ class ValueModel(ShardedModel):
         values = self.hidden_states(inputs).float() @ head.weight.float().view(-1)
         values = values if head.bias is None else values + head.bias.float()
         return values if inputs.piece is None else inputs.piece.whole(values)
+
+
+def position_weights(inputs: ModelInputs) -> Tensor:
+    """Return [K] float32, how many response tokens each flattened position predicts, the same in every layout."""
+    weights = torch.zeros(inputs.input_ids.numel(), device=inputs.input_ids.device)
+    predictors = inputs.predictors[: inputs.num_targets]
+    return weights.index_add_(0, predictors, torch.ones_like(predictors, dtype=weights.dtype))
 
 
 def policy_skeleton(

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from verl_like.ops.compilation import TileSpec, compiled_tile_functions, tile_fu
 from verl_like.ops.divergence import GeneralisedJsd
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
-from verl_like.ops.routers import Routers
+from verl_like.ops.routers import Routers, routers_of
 from verl_like.protocol import DataProto
 
 
@@ -39,9 +40,34 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
         model = self.settings.model
         found = policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
-        if self.settings.router_replay:
-            found.routers = Routers(found.backbone)
+        found.freezes_routers = self.settings.freeze_router
+        if self.settings.router_replay or (routers_of(found.backbone) and not self.settings.is_frozen):
+            found.routers = Routers(found.backbone, replays=self.settings.router_replay)
+        if self.settings.router_bias_rate and (found.routers is None or not found.routers.has_biases()):
+            raise ValueError(
+                f"actor.router_bias_rate is {self.settings.router_bias_rate:g}, but {type(found.backbone).__name__} "
+                "has no routers that choose with a bias. Name such a model (DeepSeek-V3, GLM-4.5), or set "
+                "actor.router_bias_rate=0."
+            )
         return found
+
+    def rebalance(self) -> dict[str, float]:
+        """Move the biases of routers by the loads of the last update; return metrics of the loads. Collective."""
+        routers, rate = self.module.routers, self.settings.router_bias_rate
+        if routers is None:
+            return {}
+        loads = routers.take_loads(self.device)
+        dist.all_reduce(loads)
+        if rate:
+            routers.move_biases(loads, rate)
+        over_mean = loads.amax(1) / loads.mean(1).clamp(min=1e-9)
+        found = {f"moe/max_load/{layer}": value for layer, value in enumerate(over_mean.tolist())}
+        return {**found, "moe/max_load": float(over_mean.max()), "moe/unused_frac": float((loads == 0).double().mean())}
+
+    @property
+    def _needs_routers(self) -> bool:
+        """Whether an option relies on seeing the choice of experts, which compiled layers do not show."""
+        return self.settings.router_replay or self.settings.router_bias_rate > 0
 
     def take_routing_difference(self) -> tuple[int, int]:
         """Implement ``PolicyEngine.take_routing_difference``."""
@@ -124,8 +150,11 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
     def compile_layers(self, deadline_s: float) -> bool:
         """Implement ``PolicyEngine.compile_layers``."""
         model, kernel = self.settings.model, self.module.kernel
-        if not self.settings.compile_layers or has_fused_layers(self.module) or self.module.routers is not None:
+        if not self.settings.compile_layers or has_fused_layers(self.module) or self._needs_routers:
             return False
+        if self.module.routers is not None:  # compiled layers count no experts
+            self.module.routers.remove()
+            self.module.routers = None
         assert kernel is not None, "padded rows use an attention that would be compiled too"
         dtype = str(self._dtype).removeprefix("torch.")
         spec = LayerSpec(

@@ -117,6 +117,12 @@ class ActorConfig(PolicyLossConfig):
         "on GPUs with 64 GiB or more.",
         unit="MiB",
     )
+    router_bias_rate: float = non_negative(
+        0.0,
+        "Of mixtures whose routers choose with a bias (DeepSeek-V3), the step by which each update moves an expert's "
+        "bias towards the mean load (2408.15664).",
+    )
+    freeze_router: bool = option(False, "Keep the routers of a mixture of experts as they are.")
     optim: OptimConfig = option(OptimConfig, "Optimiser of the actor.")
     fsdp: FsdpConfig = option(FsdpConfig, "Sharding of the actor.")
 

@@ -127,5 +127,13 @@ ACTOR: tuple[Metric, ...] = (
     ),
     Metric("actor/correction_rejected_frac", "fraction", "Tokens dropped by rejection.", "update"),
     Metric("actor/correction_vetoed_frac", "fraction", "Responses dropped because of a single token.", "update"),
+    Metric(
+        "moe/max_load",
+        "ratio",
+        "Tokens of the expert with the most over the mean of its layer's experts, in the most uneven layer; 1 is even.",
+        "update",
+    ),
+    Metric("moe/max_load/<n>", "ratio", "The same of the n-th layer with experts, from 0.", "update"),
+    Metric("moe/unused_frac", "fraction", "Experts without a token in an update.", "update"),
     Metric("actor/skipped_updates", "updates", "Updates skipped because the gradient norm was not finite.", "update"),
 )

@@ -1,4 +1,4 @@
-"""Rules on rollout.router_replay. Each yields problems: found, expected, remedy."""
+"""Rules on the options of mixtures of experts. Each yields problems: found, expected, remedy."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Callable, Iterator
 
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.models import config_of
+from verl_like.config.options import value_of
 from verl_like.config.schema import Config
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # names of the number of experts
 _OFF = "or set rollout.router_replay=false."
 
 
-def replayed_model_has_experts(config: Config, gpus: Gpus) -> Iterator[str]:
-    if not config.rollout.router_replay:
+def model_has_experts(config: Config, gpus: Gpus) -> Iterator[str]:
+    off = {"rollout.router_replay": "false", "actor.freeze_router": "false", "actor.router_bias_rate": "0"}
+    used = [option for option in off if value_of(config, option)]
+    model = config_of(config.model.path, config.model.override_config) if used and config.model.path else {}
+    if not model or any(model.get(name) for name in EXPERTS):
         return
-    model = config_of(config.model.path, config.model.override_config) if config.model.path else {}
-    if model and not any(model.get(name) for name in EXPERTS):
+    for option in used:
         yield (
-            f"rollout.router_replay is true, but {config.model.path} has no experts ({', '.join(EXPERTS)} in its "
-            f"config.json). Name a mixture of experts, {_OFF}"
+            f"{option} is {str(value_of(config, option)).lower()}, but {config.model.path} has no experts "
+            f"({', '.join(EXPERTS)} in its config.json). Name a mixture of experts, or set {option}={off[option]}."
         )
 
 
@@ -32,7 +35,7 @@ def replayed_rows_are_of_single_turns(config: Config, gpus: Gpus) -> Iterator[st
         )
 
 
-ROUTER_REPLAY_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
-    replayed_model_has_experts,
+EXPERT_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
+    model_has_experts,
     replayed_rows_are_of_single_turns,
 )

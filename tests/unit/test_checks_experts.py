@@ -1,4 +1,4 @@
-"""Rules on rollout.router_replay: what each refuses."""
+"""Rules on the options of mixtures of experts: what each refuses."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_checks_algorithm import config
+from verl_like.checks.experts import EXPERT_RULES, EXPERTS
 from verl_like.checks.gpus import Gpus
-from verl_like.checks.router_replay import EXPERTS, ROUTER_REPLAY_RULES
 
 OFF = "or set rollout.router_replay=false."
 
 
 def problems(**changes: object) -> list[str]:
     made = config(**changes)
-    return [problem for rule in ROUTER_REPLAY_RULES for problem in rule(made, Gpus(0))]
+    return [problem for rule in EXPERT_RULES for problem in rule(made, Gpus(0))]
 
 
 def model(folder: Path, **fields: object) -> str:
@@ -31,6 +31,20 @@ def test_a_model_without_experts_is_refused(tmp_path: Path) -> None:
         f"rollout.router_replay is true, but {dense} has no experts (num_experts, num_local_experts, "
         f"n_routed_experts in its config.json). Name a mixture of experts, {OFF}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "begins", "ends"),
+    [
+        ({"actor__freeze_router": True}, "actor.freeze_router is true, but", "or set actor.freeze_router=false."),
+        ({"actor__router_bias_rate": 0.001}, "actor.router_bias_rate is 0.001, but", "set actor.router_bias_rate=0."),
+    ],
+)
+def test_no_option_of_experts_is_without_effect(
+    tmp_path: Path, changes: dict[str, object], begins: str, ends: str
+) -> None:
+    [problem] = problems(model__path=model(tmp_path), **changes)
+    assert problem.startswith(begins) and problem.endswith(ends)
 
 
 @pytest.mark.parametrize("field", EXPERTS)
