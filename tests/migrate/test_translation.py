@@ -952,3 +952,9 @@ def test_distillation_is_named_with_its_options_and_why_a_divergence_is_over_the
     assert "Set algorithm.distill_coef and name the teacher in ref.path." in problem
     assert "under a reverse KL over a teacher's top-k tokens" in problem
     assert of_verl("distillation.enabled=false").problems == []
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("R3", True), ("disabled", False)])
+def test_replay_of_the_engines_experts_is_an_option_here(mode: str, expected: bool) -> None:
+    found = of_verl(f"{A}.router_replay.mode={mode}", f"{R}.enable_rollout_routing_replay={str(expected).lower()}")
+    assert found.settings["rollout.router_replay"] is expected
