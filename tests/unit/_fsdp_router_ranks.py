@@ -62,10 +62,10 @@ def updated(path: Path, **settings: Any) -> dict[str, Any]:
     return {"metrics": metrics, "weights": weights_of(learner.engine)}
 
 
-def rebalanced(path: Path, rate: float) -> dict[str, Any]:
+def rebalanced(path: Path, rate: float, rows: DataProto | None = None) -> dict[str, Any]:
     """Return the biases of a router that chooses with one, after an update, and the metrics of its loads."""
     learner = build_learner(path, router_bias_rate=rate, max_tokens=25)
-    metrics = learner.update(my_rows(make_rows(), "even"), PolicyLoss())
+    metrics = learner.update(my_rows(make_rows() if rows is None else rows, "even"), PolicyLoss())
     weights = weights_of(learner.engine)
     [name] = [name for name in weights if name.endswith("e_score_correction_bias")]
     return {"bias": weights[name], "loads": {name: value for name, value in metrics.items() if name.startswith("moe/")}}

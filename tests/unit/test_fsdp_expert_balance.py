@@ -22,7 +22,7 @@ from tests.unit._fsdp_router_ranks import (
     write_mixture,
 )
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
-from verl_like.protocol import EXPERTS
+from verl_like.protocol import EXPERTS, DataProto, Ragged
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,15 @@ def test_biases_move_by_the_rate_towards_the_mean_load(biased: Path) -> None:
     change = moved["bias"] - before[name]
     assert set(change.tolist()) <= {-0.5, 0.0, 0.5} and len(set(change.tolist())) > 1
     assert moved["loads"] == still["loads"], "the biases count from the next update on"
+
+
+def test_an_update_that_is_skipped_moves_no_bias(biased: Path) -> None:
+    rows = make_rows()
+    advantages = rows.ragged("advantages")
+    broken = DataProto(
+        {**rows.columns, "advantages": Ragged(advantages.values * np.float32(np.nan), advantages.offsets)}
+    )
+    assert torch.equal(rebalanced(biased, 0.5, broken)["bias"], rebalanced(biased, 0.0)["bias"])
 
 
 def test_a_model_whose_routers_have_no_bias_is_refused(path: Path) -> None:

@@ -165,9 +165,12 @@ class FsdpEngine(ABC, Generic[Model]):
             num_teachers=self.num_teachers,
         )
 
-    def rebalance(self) -> dict[str, float]:
+    def rebalance(self, *, has_moved: bool) -> dict[str, float]:
         """Return metrics of the last update's experts, whose balance may be changed; none of other models. Collective
         if the model has experts.
+
+        Args:
+            has_moved: whether the update has moved the weights; one that was skipped changes nothing else either.
         """
         return {}
 

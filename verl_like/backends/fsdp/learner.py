@@ -94,7 +94,8 @@ class FsdpLearner:
                 metrics[name] = metrics.get(name, 0.0) + own
         engine.layout.reduce_gradients()
         found = summed(metrics, ranks_with_any=ranks.ranks_with_rows, device=device)
-        return {**found, **self._step(), **engine.rebalance()}
+        stepped = self._step()
+        return {**found, **stepped, **engine.rebalance(has_moved=not stepped["skipped_updates"])}
 
     def _step(self) -> dict[str, float]:
         """Move the weights by the gradients, unless these are not finite; return the metrics of every update."""

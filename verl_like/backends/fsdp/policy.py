@@ -51,14 +51,14 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
             )
         return found
 
-    def rebalance(self) -> dict[str, float]:
+    def rebalance(self, *, has_moved: bool) -> dict[str, float]:
         """Move the biases of routers by the loads of the last update; return metrics of the loads. Collective."""
         routers, rate = self.module.routers, self.settings.router_bias_rate
         if routers is None:
             return {}
         loads = routers.take_loads(self.device)
         dist.all_reduce(loads)
-        if rate:
+        if rate and has_moved:
             routers.move_biases(loads, rate)
         over_mean = loads.amax(1) / loads.mean(1).clamp(min=1e-9)
         found = {f"moe/max_load/{layer}": value for layer, value in enumerate(over_mean.tolist())}
@@ -66,7 +66,7 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
 
     @property
     def _needs_routers(self) -> bool:
-        """Whether an option relies on seeing the choice of experts, which compiled layers do not show."""
+        """Whether an option needs the experts of each token, which compiled layers do not record."""
         return self.settings.router_replay or self.settings.router_bias_rate > 0
 
     def take_routing_difference(self) -> tuple[int, int]:
