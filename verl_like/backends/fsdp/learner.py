@@ -94,11 +94,10 @@ class FsdpLearner:
                 metrics[name] = metrics.get(name, 0.0) + own
         engine.layout.reduce_gradients()
         found = summed(metrics, ranks_with_any=ranks.ranks_with_rows, device=device)
-        stepped = self._step()
-        return {**found, **stepped, **engine.rebalance(has_moved=not stepped["skipped_updates"])}
+        return {**found, **self._step()}
 
     def _step(self) -> dict[str, float]:
-        """Move the weights by the gradients, unless these are not finite; return the metrics of every update."""
+        """Move the weights by the gradients, unless these are not finite; return metrics of the update."""
         lr = self._lr()
         grad_norm = clip_grad_norm(self.engine.module.parameters(), self._optim.max_grad_norm)
         is_finite = bool(np.isfinite(grad_norm))
@@ -112,7 +111,8 @@ class FsdpLearner:
         else:
             log.warning("the gradient norm is %s; the weights are not changed", grad_norm)
         self.optimizer.zero_grad(set_to_none=True)
-        return {"grad_norm": grad_norm, "lr": lr, "skipped_updates": float(not is_finite)}
+        balance = self.engine.rebalance(has_moved=is_finite)
+        return {"grad_norm": grad_norm, "lr": lr, "skipped_updates": float(not is_finite), **balance}
 
     def _lr(self) -> float:
         return float(self.schedule.get_last_lr()[0])
