@@ -219,6 +219,21 @@ def test_a_repeated_schedule_gives_each_engine_what_it_had_after_the_same_syncs(
     assert rows_of(members) == [[[2, 3], [0]], [[1]]]
 
 
+def test_prompts_that_a_recorded_run_gave_after_its_last_sync_wait_for_it_in_a_repetition(pool_of: Any) -> None:
+    pool, members = pool_of(1, by_queue=True, max_num_seqs=2)
+    [engine] = members.present
+    sync = Event(0, "sync", 0)
+    pool._repeated = RepeatedSchedule({engine.name: [sync, Event(0, "admit", 1, (0, 1)), sync]})
+    pool._num_syncs = 1
+    admission, _ = admitted(pool, 3)
+    finish(engine, admission.number, [0, 1])
+    pool.pump()
+    assert rows_of(members) == [[[0, 1]]], "the engine expects the weights next"
+    pool._num_syncs = 2
+    pool.pump()
+    assert rows_of(members) == [[[0, 1], [2]]]
+
+
 def test_a_schedule_of_other_prompts_is_refused(pool_of: Any) -> None:
     pool, _ = pool_of(1)
     pool._repeated = RepeatedSchedule({"engine 0": [Event(0, "admit", 1, (7,))]})

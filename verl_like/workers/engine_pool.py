@@ -173,7 +173,7 @@ class EnginePool:
 
     def _shares(self, admission: Admission, engines: Sequence[PooledEngine]) -> list[tuple[PooledEngine, list[int]]]:
         """Take rows of waiting prompts for these engines."""
-        if not self._repeated.is_over:
+        if not self._repeated.is_over(self._num_syncs):
             return [
                 (engine, rows)
                 for engine in engines

@@ -32,10 +32,11 @@ class RepeatedSchedule:
 
     def __init__(self, events: Mapping[str, Sequence[Event]]) -> None:
         self._planned = {name: deque(_assigned(of_engine)) for name, of_engine in events.items()}
+        self._num_syncs = max((_num_syncs(of_engine) for of_engine in events.values()), default=0)
 
-    @property
-    def is_over(self) -> bool:
-        return not any(self._planned.values())
+    def is_over(self, num_syncs: int) -> bool:
+        """Return whether engines get prompts freely after this many syncs; before the last, no other one may come."""
+        return num_syncs >= self._num_syncs and not any(self._planned.values())
 
     def take(self, engine: str, number: int, num_syncs: int, waiting: deque[int]) -> Iterator[list[int]]:
         """Yield the rows that this engine gets now of this admission, and remove them from those that wait.
@@ -55,6 +56,10 @@ class RepeatedSchedule:
             for row in rows:
                 waiting.remove(row)
             yield rows
+
+
+def _num_syncs(events: Sequence[Event]) -> int:
+    return sum(event.kind == "sync" for event in events)
 
 
 def _assigned(events: Sequence[Event]) -> Iterator[_Assigned]:
