@@ -164,6 +164,24 @@ def test_engines_that_fail_because_one_died_do_not_count(caplog: pytest.LogCaptu
 
 
 @pytest.mark.usefixtures("waits")
+def test_an_engine_that_fails_is_ended_before_the_wait_for_the_trainer_which_waits_for_it() -> None:
+    hosts = Hosts()
+    members = members_of(2, hosts)
+    calls: Any = {engine: ["held"] for engine in members.present}
+    calls[members.present[0]] = WorkerError("engine 0 cannot load a weight")
+    assert members.all_answer(calls, stage="sync", result=lambda: list(hosts.ended)) is None
+    assert hosts.ended == ["engine 0"] and names(members) == ["engine 1"] and members.num_lost == 1
+
+
+@pytest.mark.usefixtures("waits")
+def test_a_refusal_ends_the_run_without_a_wait_for_the_trainer() -> None:
+    members = members_of(1, Hosts())
+    calls: Any = {members.present[0]: WorkerRefusal("the schedule to repeat names another prompt")}
+    with pytest.raises(WorkerRefusal, match="names another prompt"):
+        members.all_answer(calls, stage="sync", result=failing(AssertionError("it waited for the trainer")))
+
+
+@pytest.mark.usefixtures("waits")
 def test_answers_of_the_trainer_and_of_all_engines_are_returned() -> None:
     members = members_of(2, Hosts())
     calls: Any = {engine: [number] for number, engine in enumerate(members.present)}

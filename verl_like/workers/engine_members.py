@@ -96,25 +96,26 @@ class EngineMembers:
             WorkerError: the error, if too many engines were lost or another one would fail the same way.
         """
         if engine in self.present:  # several calls may report its end
-            self._count_loss(error)
-            self.present.remove(engine)
-            self._replace(engine.group)
+            self._end(engine)
+            self._replace([engine.group], error)
 
-    def _count_loss(self, error: Exception) -> None:
-        """Report the error; raise it if it ends the run."""
+    def _end(self, engine: PooledEngine) -> None:
+        self.present.remove(engine)
+        self._hosts.end(engine.group)
+
+    def _replace(self, groups: Sequence[WorkerGroup], error: Exception) -> None:
+        """Start other engines for these, which have ended for one reason; raise it if it ends the run."""
         self.num_lost += 1
         if isinstance(error, WorkerRefusal) or self.num_lost > self._max_lost:
             raise error
         log.warning("%s", error)
-
-    def _replace(self, group: WorkerGroup) -> None:
-        log.warning(
-            "%s is replaced (%d of at most %d); its prompts are generated again, and training continues",
-            group.name,
-            self.num_lost,
-            self._max_lost,
-        )
-        self._hosts.end(group)
+        for group in groups:
+            log.warning(
+                "%s is replaced (%d of at most %d); its prompts are generated again, and training continues",
+                group.name,
+                self.num_lost,
+                self._max_lost,
+            )
         self._start_missing()
 
     def _start_missing(self) -> None:
@@ -142,9 +143,9 @@ class EngineMembers:
                     continue
                 group.wait_built(timeout_s=self._start_timeout_s)
             except WorkerError as error:
-                self._count_loss(error)
                 self._starting.remove(group)
-                self._replace(group)
+                self._hosts.end(group)
+                self._replace([group], error)
                 continue
             self._starting.remove(group)
             self.present.append(PooledEngine(group, group.open_streams(ServedEngineRole.serve), self._node))
@@ -197,30 +198,30 @@ class EngineMembers:
     ) -> tuple[list[Any], list[Any]] | None:
         """Wait for calls to engines and for the trainer; return the trainer's answers and theirs.
 
-        An engine that fails is lost. The others, and the trainer, fail with it, because they wait for it: then the
+        An engine that fails is ended, so that the others and the trainer, which may wait for it, fail, too. Then the
         result is None, and the calls must be made again with those that are present.
 
         Raises:
-            WorkerError: the trainer failed, but no engine did.
+            WorkerError: the trainer failed, but no engine did; or a reason that ends the run.
         """
         found, answers = list[Any](), list[Any]()
-        failed: list[tuple[PooledEngine, Exception]] = []
+        failed: list[Exception] = []
+        ended: list[WorkerGroup] = []
         for engine, refs in calls.items():
             try:
                 answers += wait(refs, stage=stage, timeout_s=self._trainer.timeout_s)
+            except WorkerRefusal:
+                raise
             except (WorkerError, StageTimeout) as error:
-                failed.append((engine, error))
+                failed.append(error)
+                if engine in self.present:
+                    self._end(engine)
+                    ended.append(engine.group)
         try:
             found = result()
         except WorkerError:
             if not failed:
                 raise
-        # One that died is the cause, and counts; the others failed because they waited for it.
-        failed.sort(key=lambda each: " died" not in str(each[1]))
-        for engine, reason in failed[:1]:
-            self.lose(engine, reason)
-        for engine, _ in failed[1:]:
-            if engine in self.present:
-                self.present.remove(engine)
-                self._replace(engine.group)
+        if ended:  # one that died is the cause, and counts; the others failed because they waited for it
+            self._replace(ended, min(failed, key=lambda error: " died" not in str(error)))
         return None if failed else (found, answers)
