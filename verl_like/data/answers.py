@@ -11,7 +11,8 @@ from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import Row, shown
-from verl_like.data.prompt_ids import kept_rows, refuse_halves, refuse_media, token_ids, tokenised_prompts
+from verl_like.data.media import refuse_media
+from verl_like.data.prompt_ids import kept_rows, refuse_halves, token_ids, tokenised_prompts
 from verl_like.data.templates import Renderer
 from verl_like.protocol import DataProto, Ragged
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from verl_like.data.answers import COMPLETION
 from verl_like.data.files import Row, shown
-from verl_like.data.prompt_ids import refuse_media
+from verl_like.data.media import refuse_media
 from verl_like.data.templates import Chat
 
 MESSAGES, TOOLS, TEMPLATE_KWARGS = "messages", "tools", "chat_template_kwargs"

@@ -12,6 +12,8 @@ import numpy as np
 
 from verl_like.config.schema import DataConfig
 from verl_like.config.user_code import error_text, from_file
+from verl_like.data.picture_files import is_pillow_image
+from verl_like.data.pictures import png_of
 
 # Types of a row's values other than lists and dicts: scorers and workers, which cannot import the user's file, must be
 # able to read them.
@@ -90,7 +92,8 @@ class _NotPlain(ValueError):
 
 
 def _plain(value: object) -> Any:
-    """Return the value with lists instead of arrays of objects, as which pandas reads lists of a parquet file.
+    """Return the value with lists instead of arrays of objects, as which pandas reads lists of a parquet file, and with
+    PNG files instead of images of Pillow.
 
     Raises:
         _NotPlain: for an object that only the user's file knows, or a key that JSON does not allow.
@@ -103,12 +106,21 @@ def _plain(value: object) -> Any:
         return tuple(_plain(part) for part in value)
     if type(value) is dict:
         return {_key(key): _plain(part) for key, part in value.items()}
+    if is_pillow_image(value):
+        return {"bytes": _png(value), "path": None}
     if not _is_plain(value):
         raise _NotPlain(
             f"a {type(value).__name__}",
             "text, numbers, dates, arrays, or lists and dicts of these, which processes without your file can read",
         )
     return value
+
+
+def _png(image: Any) -> bytes:
+    try:
+        return png_of(image)
+    except ValueError as error:
+        raise _NotPlain(f"an image that {error}", "one with pixels") from error
 
 
 def _key(key: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,34 +12,39 @@ from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import Row, located
+from verl_like.data.media import refuse_media
+from verl_like.data.pictures import PictureTokens
+from verl_like.data.row_pictures import PLACEHOLDER, counted_prompts, expanded
 from verl_like.data.templates import Renderer
 from verl_like.protocol import Array
 
 log = logging.getLogger(__name__)
 
-_MEDIA_LISTS = ("images", "videos", "audios")  # as verl names them
-_MEDIA_COLUMNS = (*_MEDIA_LISTS, "image", "video", "audio")
-_ENCODED = {"bytes", "path"}  # keys that Hugging Face datasets write for an image, a video or a sound
-
 
 def tokenised_prompts(
-    rows: Iterable[Row], data: DataConfig, tokenizer: PreTrainedTokenizerBase, renderer: Renderer
+    rows: Iterable[Row],
+    data: DataConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    renderer: Renderer,
+    pictures: PictureTokens | None = None,
 ) -> tuple[list[str], list[list[int]]]:
-    """Return text and token ids of each row's prompt, before any truncation."""
-    texts, locations = [], []
-    for row in rows:
-        refuse_media(row)
-        prompt = row.value(data.prompt_key, "data.prompt_key")
-        if prompt is None:
-            raise ValueError(
-                f"{row.location} has no prompt: {data.prompt_key!r} is null there. Fill it, remove the row, or "
-                f"set data.prompt_key to another column."
-            )
+    """Return text and token ids of each row's prompt, before any truncation.
+
+    Args:
+        pictures: of a model that reads pictures: the text has one of their tokens for each, the ids as many as it
+            takes. None refuses rows with pictures.
+
+    Raises:
+        ValueError: for an invalid row; the message names it.
+    """
+    texts, locations, counts = list[str](), list[str](), list[list[int]]()
+    for row, prompt, of_pictures in _prompts(rows, data, pictures):
         with located(row):
-            text = renderer.text(prompt)
+            text = renderer.text(prompt, has_pictures=bool(of_pictures))
         refuse_halves(text, f"{row.location} has a prompt")
         texts.append(text)
         locations.append(row.location)
+        counts.append(of_pictures)
     ids = token_ids(texts, tokenizer, add_special_tokens=renderer.adds_special_tokens)
     empty = next((location for location, row_ids in zip(locations, ids, strict=True) if not row_ids), None)
     if empty is not None:
@@ -47,7 +52,52 @@ def tokenised_prompts(
             f"{empty} has an empty prompt; generation needs at least one token. Remove the row, or fill "
             f"{data.prompt_key!r}."
         )
+    if pictures is not None:
+        ids = [
+            expanded(row_ids, of_pictures, pictures, location)
+            for row_ids, of_pictures, location in zip(ids, counts, locations, strict=True)
+        ]
+        _refuse_cut_pictures(ids, counts, locations, data)
     return texts, ids
+
+
+def _prompts(
+    rows: Iterable[Row], data: DataConfig, pictures: PictureTokens | None
+) -> Iterator[tuple[Row, Any, list[int]]]:
+    """Yield each row, its prompt as the renderer takes it, and the number of tokens of each picture."""
+    if pictures is None:
+        for row in rows:
+            refuse_media(row)
+            prompt = row.value(data.prompt_key, "data.prompt_key")
+            _refuse_null(row, prompt, data)
+            yield row, prompt, []
+        return
+    for row, prompt, counts in counted_prompts(rows, data, pictures):
+        _refuse_null(row, prompt, data)
+        is_plain = isinstance(prompt, str) and bool(counts)
+        yield row, prompt.replace(PLACEHOLDER, pictures.token) if is_plain else prompt, counts
+
+
+def _refuse_null(row: Row, prompt: Any, data: DataConfig) -> None:
+    if prompt is None:
+        raise ValueError(
+            f"{row.location} has no prompt: {data.prompt_key!r} is null there. Fill it, remove the row, or "
+            f"set data.prompt_key to another column."
+        )
+
+
+def _refuse_cut_pictures(
+    ids: Sequence[Sequence[int]], counts: Sequence[Sequence[int]], locations: Sequence[str], data: DataConfig
+) -> None:
+    """Raise ValueError for a prompt with pictures that would be truncated, in the midst of one."""
+    limit = data.max_prompt_length
+    for row_ids, of_pictures, location in zip(ids, counts, locations, strict=True):
+        if data.overlong_prompts == "truncate" and of_pictures and len(row_ids) > limit:
+            raise ValueError(
+                f"{location} has a prompt of {len(row_ids)} tokens, {sum(of_pictures)} of them of pictures, but "
+                f"data.max_prompt_length is {limit}, and prompts with pictures are never truncated. Set "
+                f"data.max_prompt_length={len(row_ids)}, make the pictures smaller, or set data.overlong_prompts=drop."
+            )
 
 
 def refuse_halves(text: str, what: str) -> None:
@@ -59,27 +109,6 @@ def refuse_halves(text: str, what: str) -> None:
             f"{what} with {text[error.start]!a} as its character {error.start}, half of a character (a lone "
             f"surrogate); expected whole ones. Correct or remove the row."
         ) from error
-
-
-def refuse_media(row: Row) -> None:
-    """Raise ValueError for a row with media: a prompt about an image means nothing without it."""
-    found = [name for name, value in row.values.items() if _is_media(name, value)]
-    if found:
-        raise ValueError(
-            f"{row.location} has {', '.join(found)}, which belong to its prompt; expected text-only prompts. Write the "
-            f"files without such rows, or without these columns if the prompts do not need them."
-        )
-
-
-def _is_media(column: str, value: Any) -> bool:
-    """Return whether a value is an image, a video or a sound, or a list of them; text never is, whatever its column."""
-    if isinstance(value, list):
-        return bool(value) and (column in _MEDIA_LISTS or _is_media(column, value[0]))
-    if isinstance(value, dict):
-        is_encoded = bool(_ENCODED & value.keys()) if column in _MEDIA_COLUMNS else value.keys() == _ENCODED
-        return is_encoded and any(value[key] is not None for key in _ENCODED & value.keys())
-    # Other values in such a column are encoded bytes, or the objects of a library that decoded them.
-    return column in _MEDIA_COLUMNS and not isinstance(value, (str, int, float, type(None)))
 
 
 def token_ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, add_special_tokens: bool) -> list[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
 
@@ -15,11 +15,13 @@ from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import EncodedRows, Row, ground_truth
+from verl_like.data.pictures import PictureTokens
 from verl_like.data.prompt_cache import PromptSummary, prompt_cache
 from verl_like.data.prompt_ids import kept_rows
 from verl_like.data.records import DECODED_AT_ONCE
+from verl_like.data.row_pictures import digests, illustrated_prompt, other_columns, picture_contents, refuse_changed
 from verl_like.data.teacher_prompts import teacher_prompts
-from verl_like.data.tokenised_prompts import TokenisedPrompts, prompt_batches
+from verl_like.data.tokenised_prompts import TokenisedPrompts, one_by_one, prompt_batches
 from verl_like.protocol import DataProto, Ragged
 
 log = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ class Prompt:
     data_source: str
     ground_truth: Any
     extra_info: dict[str, Any]
-    messages: Any  # the prompt as in the row: a chat list or a string
+    messages: Any  # the prompt as in the row: a chat list or a string; its pictures are {type: image}, without content
     columns: dict[str, Any]  # columns of the row that no field above holds
     features: dict[str, Any] | None = None  # model inputs other than tokens, by name
     teacher_prompt_ids: TokenIds | None = None  # of a teacher that sees the row's privileged context; None without one
@@ -52,6 +54,8 @@ class PromptDataset(Sequence[Prompt]):
         data: columns, templates, the treatment of long prompts, and the folder of tokenised prompts.
         needs_ground_truth: whether every row must have one.
         has_privileged_teacher: whether prompts also have ``teacher_prompt_ids``.
+        pictures: tokens of a model that reads pictures; the prompt of a row with pictures then has the feature
+            ``images``, a list of encoded files, which are read with the prompt.
 
     Raises:
         ValueError: for invalid rows or templates; the message names file and row.
@@ -65,21 +69,23 @@ class PromptDataset(Sequence[Prompt]):
         *,
         needs_ground_truth: bool = True,
         has_privileged_teacher: bool = False,
+        pictures: PictureTokens | None = None,
     ) -> None:
-        self._data, self._needs_ground_truth = data, needs_ground_truth
+        self._data, self._needs_ground_truth, self._pictures = data, needs_ground_truth, pictures
         cache = prompt_cache(rows, data, tokenizer, needs_ground_truth=needs_ground_truth)
-        if has_privileged_teacher:
-            cache = None  # its entries have neither the teacher's prompts nor the checks of their contexts
+        if has_privileged_teacher or pictures is not None:
+            cache = None  # its entries have no teacher's prompts, and their keys cover no files of pictures
         found = cache.read() if cache is not None else None
         if found is None:
             rows.check()
-            batches = partial(prompt_batches, rows, data, tokenizer)
+            batches = partial(prompt_batches, rows, data, tokenizer, pictures)
             self._tokenised = cache.stored(batches) if cache is not None else TokenisedPrompts(batches())
         else:
             self._tokenised, self._summary = found
         self._kept = kept_rows(rows, self._tokenised.lengths, data)
         self._of_teacher: dict[int, TokenIds] = {}  # by the index of the row
         if has_privileged_teacher:
+            self._refuse_pictures(rows)
             ids = [self._tokenised.ids(i) for i in range(len(rows))]
             self._of_teacher = teacher_prompts(rows, ids, self._kept.tolist(), data, tokenizer)
             self._kept = np.array(list(self._of_teacher), np.int64)
@@ -105,13 +111,22 @@ class PromptDataset(Sequence[Prompt]):
         return self.at([found])[0] if isinstance(found, int) else self.at(found)
 
     def __iter__(self) -> Iterator[Prompt]:
-        for first in range(0, len(self), DECODED_AT_ONCE):
-            yield from self[first : first + DECODED_AT_ONCE]
+        num_at_once = DECODED_AT_ONCE if self._pictures is None else 1
+        for first in range(0, len(self), num_at_once):
+            yield from self[first : first + num_at_once]
 
     def at(self, indices: Sequence[int]) -> list[Prompt]:
         """Return the prompts with these indices, from 0; faster than one by one."""
         rows = self._rows.read(np.asarray(indices, np.int64))
-        return [self._prompt(row, i) for row, i in zip(rows, self._kept[indices].tolist(), strict=True)]
+        numbers = self._kept[indices].tolist()
+        if self._pictures is None:
+            return [self._prompt(row, i) for row, i in zip(rows, numbers, strict=True)]
+        found = [illustrated_prompt(row, self._data) for row in rows]
+        contents = picture_contents(rows, found, self._data)
+        return [
+            self._with_pictures(self._prompt(row, i), row, each.prompt, of_row)
+            for row, i, each, of_row in zip(rows, numbers, found, contents, strict=True)
+        ]
 
     @property
     def digest(self) -> str:
@@ -129,8 +144,11 @@ class PromptDataset(Sequence[Prompt]):
 
     def ground_truths(self) -> Iterator[tuple[str, str, Any]]:
         """Yield uid, data source and ground truth of each prompt; faster than reading whole prompts."""
-        for row in self._rows:
+        for row in self._each_row():
             yield row.uid, _data_source(row, self._data), self._ground_truth(row)
+
+    def _each_row(self) -> Iterator[Row]:
+        return iter(self._rows) if self._pictures is None else one_by_one(self._rows)
 
     def _ground_truth(self, row: Row) -> Any:
         return ground_truth(row, self._data, is_needed=self._needs_ground_truth)
@@ -153,14 +171,40 @@ class PromptDataset(Sequence[Prompt]):
             teacher_prompt_ids=self._of_teacher.get(number),
         )
 
+    def _with_pictures(self, prompt: Prompt, row: Row, messages: Any, contents: list[bytes]) -> Prompt:
+        assert self._pictures is not None, "only a model that reads pictures gets them"
+        num_tokens = int(np.count_nonzero(prompt.prompt_ids == self._pictures.token_id))
+        refuse_changed(row, contents, num_tokens, self._pictures)
+        names = set(other_columns(row, self._data))
+        columns = {name: value for name, value in prompt.columns.items() if name in names}
+        return replace(prompt, messages=messages, columns=columns, features={"images": contents} if contents else None)
+
+    def _refuse_pictures(self, rows: EncodedRows) -> None:
+        """Raise ValueError for rows with pictures, which a teacher with a privileged context does not get."""
+        for row in one_by_one(rows) if self._pictures is not None else ():
+            if illustrated_prompt(row, self._data).pictures:
+                raise ValueError(
+                    f"{row.location} has pictures, but the prompts of a teacher with a privileged context are text. "
+                    f"Set algorithm.distill_teacher=ref, or remove rows with pictures."
+                )
+
+    def _digested(self, row: Row) -> tuple[Any, ...]:
+        """Return what the digest covers of a row: uid and prompt, and digests of its pictures if it has some."""
+        if self._pictures is None:
+            return row.uid, row.values[self._data.prompt_key]
+        found = illustrated_prompt(row, self._data)
+        if not found.pictures:
+            return row.uid, row.values[self._data.prompt_key]
+        return row.uid, found.prompt, digests(found)
+
     def _checked(self) -> PromptSummary:
         """Read everything else of the rows that a prompt has."""
         digest, sources, num_with_tools = hashlib.sha256(), dict[str, int](), 0
-        for i, row in enumerate(self._rows):
+        for i, row in enumerate(self._each_row()):
             sources.setdefault(_data_source(row, self._data), i)
             self._ground_truth(row)
             num_with_tools += bool(_extra_info(row).get("need_tools_kwargs"))
-            digest.update(repr((row.uid, row.values[self._data.prompt_key])).encode())
+            digest.update(repr(self._digested(row)).encode())
         return PromptSummary(digest.hexdigest()[:16], sources, num_with_tools)
 
     def _warn_of_tools(self) -> None:

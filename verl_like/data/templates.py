@@ -25,6 +25,7 @@ Chat = list[dict[str, Any]]
 
 # Exceptions of a template that computes with values of an unexpected type, or exceeds the sandbox's limits.
 _OF_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_PICTURE_MARK = "\ufdd0"  # a code point that Unicode gives to no character
 # Variables that transformers itself passes to a chat template.
 _GIVEN_TO_TEMPLATES = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
 
@@ -114,17 +115,18 @@ class Renderer:
         """Whether tokenising the text must add special tokens; a chat template has already written them."""
         return not self._data.apply_chat_template
 
-    def text(self, prompt: Any, *, wrap: Callable[[str], str] | None = None) -> str:
+    def text(self, prompt: Any, *, wrap: Callable[[str], str] | None = None, has_pictures: bool = False) -> str:
         """Return the text of one prompt: a chat list of {role, content} or a plain string.
 
         Args:
             wrap: applied to the user's text, after ``data.format_prompt``.
+            has_pictures: whether contents may be lists of parts: texts, and ``{type: image}`` for pictures.
 
         Raises:
             ValueError: for a prompt of another form; the caller adds the row's location.
         """
         if self._data.apply_chat_template:
-            chat = self.chat(prompt)
+            chat = self.chat(prompt, has_pictures=has_pictures)
             return self.rendered(
                 chat if wrap is None else _wrapped(chat, wrap, "data.teacher_prompt", "algorithm.distill_teacher=ref")
             )
@@ -137,15 +139,18 @@ class Renderer:
         text = self._formatted(prompt)
         return text if wrap is None else wrap(text)
 
-    def chat(self, prompt: Any) -> Chat:
+    def chat(self, prompt: Any, *, has_pictures: bool = False) -> Chat:
         """Return a prompt as the chat that the template renders; a string becomes a message of the user.
+
+        Args:
+            has_pictures: as for :meth:`text`.
 
         Raises:
             ValueError: for a prompt of another form.
         """
         if isinstance(prompt, str):
             prompt = [{"role": "user", "content": prompt}]
-        return self._formatted_chat(_checked_chat(prompt))
+        return self._formatted_chat(_checked_chat(prompt, has_pictures=has_pictures))
 
     def rendered(
         self,
@@ -235,8 +240,26 @@ def _wrapped(chat: Chat, wrap: Callable[[str], str], option: str, default: str) 
     last_user = max((i for i, message in enumerate(chat) if message["role"] == "user"), default=None)
     if last_user is None:
         raise ValueError(f"{option} wraps the last user message, but the prompt has none. Add one, or set {default}.")
-    message = {**chat[last_user], "content": wrap(chat[last_user]["content"])}
+    content = chat[last_user]["content"]
+    wrapped = wrap(content) if isinstance(content, str) else _wrapped_parts(content, wrap, option)
+    message = {**chat[last_user], "content": wrapped}
     return [*chat[:last_user], message, *chat[last_user + 1 :]]
+
+
+def _wrapped_parts(parts: list[dict[str, Any]], wrap: Callable[[str], str], option: str) -> list[dict[str, Any]]:
+    """Return the parts with ``wrap`` applied to their whole text, in which a mark stands for each picture."""
+    pictures = [part for part in parts if part["type"] != "text"]
+    text = "".join(part["text"] if part["type"] == "text" else _PICTURE_MARK for part in parts)
+    texts = wrap(text).split(_PICTURE_MARK)
+    if text.count(_PICTURE_MARK) != len(pictures) or len(texts) != len(pictures) + 1:
+        raise ValueError(
+            f"{option} gives a text with {len(texts) - 1} positions of pictures, but the message has {len(pictures)} "
+            f"pictures. Write {{{{ content }}}} once and whole; remove U+{ord(_PICTURE_MARK):X} from the row's text."
+        )
+    given: list[dict[str, Any]] = [{"type": "text", "text": texts[0]}]
+    for picture, after in zip(pictures, texts[1:], strict=True):
+        given += [picture, {"type": "text", "text": after}]
+    return [part for part in given if part != {"type": "text", "text": ""}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +325,7 @@ def _shown(variables: tuple[str, ...]) -> str:
     return " and ".join(f"{{{{ {name} }}}}" for name in variables)
 
 
-def _checked_chat(prompt: Any) -> Chat:
+def _checked_chat(prompt: Any, *, has_pictures: bool) -> Chat:
     if not isinstance(prompt, list) or not prompt:
         found = f"{type(prompt).__name__} {str(prompt)[:80]!r}"
         raise ValueError(f"the prompt is {found}; expected a string or a non-empty list of {{role, content}}.")
@@ -310,9 +333,12 @@ def _checked_chat(prompt: Any) -> Chat:
         if (
             not isinstance(message, dict)
             or not isinstance(message.get("role"), str)
-            or not isinstance(message.get("content"), str)
+            or not isinstance(message.get("content"), (str, list) if has_pictures else str)
         ):
+            is_list = isinstance(message, dict) and isinstance(message.get("content"), list)
+            reason = " Lists of parts are read only of rows with pictures, by models of pictures." if is_list else ""
             raise ValueError(
                 f"the prompt has the message {str(message)[:80]!r}; expected a dict with the strings role and content."
+                f"{reason}"
             )
     return prompt

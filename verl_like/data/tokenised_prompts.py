@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
-from verl_like.data.files import EncodedRows
+from verl_like.data.files import EncodedRows, Row
+from verl_like.data.pictures import PictureTokens
 from verl_like.data.prompt_ids import tokenised_prompts
 from verl_like.data.templates import Renderer
 
@@ -55,17 +56,25 @@ def _part(batches: Sequence[_Parts], index: int) -> NDArray[Any]:
     return values[offsets[row] : offsets[row + 1]]
 
 
-def prompt_batches(rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase) -> Iterator[pa.RecordBatch]:
+def prompt_batches(
+    rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTokenizerBase, pictures: PictureTokens | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield batches of ``SCHEMA``: the text and the token ids of each row's prompt, before any truncation.
 
     The tokenizer uses all cores for a batch (``RAYON_NUM_THREADS`` limits them).
+
+    Args:
+        pictures: as for :func:`tokenised_prompts`.
 
     Raises:
         ValueError: for invalid rows or templates; the message names file and row.
     """
     renderer = Renderer(data, tokenizer)
     for first in range(0, len(rows), ROWS_PER_BATCH):
-        texts, ids = tokenised_prompts(rows[first : first + ROWS_PER_BATCH], data, tokenizer, renderer)
+        batch = rows[first : first + ROWS_PER_BATCH]
+        texts, ids = tokenised_prompts(
+            batch if pictures is None else one_by_one(batch), data, tokenizer, renderer, pictures
+        )
         encoded = [text.encode() for text in texts]
         yield pa.record_batch(
             [
@@ -74,6 +83,11 @@ def prompt_batches(rows: EncodedRows, data: DataConfig, tokenizer: PreTrainedTok
             ],
             schema=SCHEMA,
         )
+
+
+def one_by_one(rows: EncodedRows) -> Iterator[Row]:
+    """Yield rows that may hold pictures, so that only the row in use is decoded."""
+    return (rows[i] for i in range(len(rows)))
 
 
 def _lists(values: NDArray[Any], lengths: Sequence[int]) -> pa.LargeListArray:

@@ -61,6 +61,16 @@ class DataConfig(Section):
     answer_key: str = option(
         "answer", "Column with the ground truth if rows have no reward_model.ground_truth; also the target of `sft`."
     )
+    image_key: str = option(
+        "images",
+        "Column with the pictures of a prompt: a list or one; without it, the column image. For models that read them.",
+        check=bool,
+        expected="the name of a column",
+    )
+    image_dir: str = option(
+        "", "Folder that paths of pictures are relative to and must stay in; empty is the folder of the row's file."
+    )
+    max_image_pixels: int = positive(50_000_000, "Largest picture that is read.", unit="pixels")
     privileged_context_key: str = option(
         "privileged_context",
         "Column with text that only the teacher of algorithm.distill_teacher=self, ema or base sees; it may be null.",
