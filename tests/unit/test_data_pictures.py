@@ -404,6 +404,11 @@ def test_files_that_cannot_be_read_are_named(
         dataset(jsonl(tmp_path / "x.jsonl", {"prompt": "1", "images": [path]}), tokenizer)
 
 
+def test_a_folder_of_pictures_that_does_not_exist_is_named(tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(ValueError, match=r"\('a\.png'\) is relative to s3:/bucket, which is no folder of this machine"):
+        one({"prompt": "1", "images": ["a.png"]}, tokenizer, image_dir="s3://bucket")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_a_file_without_permission_is_named(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     (tmp_path / "a.png").write_bytes(SMALL)

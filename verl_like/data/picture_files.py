@@ -125,6 +125,11 @@ def _local(path: str, folder: Path | None, *, max_bytes: int) -> bytes:
         raise ValueError("is no path: it contains a null byte. Correct the path.")
     try:
         root = folder.resolve()
+        if not root.is_dir():
+            raise ValueError(
+                f"is relative to {folder}, which is no folder of this machine. Correct data.image_dir; pictures in a "
+                f"store need their whole URL in the row."
+            )
         found = (root / path).resolve()
         if not found.is_relative_to(root):
             raise ValueError(
