@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from verl_like.imports import TORCHVISION_FOLDER
 from verl_like.machine.capacity import SPACE, space_needed
 from verl_like.machine.findings import Status
 from verl_like.machine.probes import disk
@@ -97,7 +98,7 @@ def install(accelerator: str, *, torch_index: str, checks_hashes: bool = True) -
     finding = disk(space_needed(space, venv))
     if finding.status is Status.MISSING:
         raise Refused(f"not enough disk space: {finding.value}. To continue, {finding.remedy}.")
-    progress = Progress(total=len(to_do) + len(torch_stages), log=venv / "setup.log")
+    progress = Progress(total=len(to_do) + len(torch_stages) + (accelerator == "cpu"), log=venv / "setup.log")
     with progress:
         for _ in torch_stages:
             progress.run([*PIP, "install", *torch.options, torch.requirement], packages=1)
@@ -105,6 +106,24 @@ def install(accelerator: str, *, torch_index: str, checks_hashes: bool = True) -
             with written(locked(lock, stage) if checks_hashes else "\n".join(stage)) as file:
                 hashes = ["--require-hashes"] if checks_hashes else []
                 progress.run([*PIP, "install", "--no-deps", *hashes, "-r", str(file)], packages=len(stage))
+        if accelerator == "cpu":
+            install_torchvision(progress, checks_hashes=checks_hashes)
+
+
+def install_torchvision(progress: Progress, *, checks_hashes: bool) -> None:
+    """Install torchvision, which models of pictures need, into a folder where only runs find it.
+
+    Its files and hashes are those of the lock for CUDA: the package index has no other build.
+    """
+    lock, folder = HERE / "cuda.lock", Path(sys.prefix) / TORCHVISION_FOLDER
+    [pin] = [each for each in pins_of(lock) if each.startswith("torchvision==")]
+    if (folder / f"{pin.replace('==', '-')}.dist-info/RECORD").is_file():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    with written(locked(lock, [pin]) if checks_hashes else pin) as file:
+        hashes = ["--require-hashes"] if checks_hashes else []
+        target = ["--target", str(folder)]
+        progress.run([*PIP, "install", "--no-deps", *hashes, *target, "-r", str(file)], packages=1)
 
 
 def torch_build(accelerator: str, *, torch_index: str) -> Torch:

@@ -7,11 +7,23 @@ import gc
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-# vLLM depends on these; training on text needs none of them.
+# vLLM depends on these. Models of pictures need torchvision, for its functions that resize; text models need none.
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+# The compiled operators that torchvision describes when it is imported without its library (0.28); no model calls them.
+_OPERATORS = ("nms", "qnms")
+_declared: list[object] = []  # keeps the declarations alive
+# Below sys.prefix: where `make setup` puts the torchvision of the package index on a machine without GPUs. In
+# site-packages, with a CPU build of torch, it would make `import transformers` fail in every program.
+TORCHVISION_FOLDER = "lib/torchvision-for-cpu"
 
 
 @contextmanager
@@ -47,15 +59,56 @@ def leave_out_unloadable() -> None:
     pip may install torchvision or torchaudio in another build than torch's, and torchcodec without FFmpeg.
     transformers and vLLM check only whether they are installed, and then fail to import (5.19, 0.32).
     """
+    if importlib.util.find_spec("torchvision") is None and (folder := Path(sys.prefix) / TORCHVISION_FOLDER).is_dir():
+        sys.meta_path.append(_Finder(str(folder)))
     for name in COMPANIONS:
         if name in sys.modules or importlib.util.find_spec(name) is None:
             continue
+        if name == "torchvision":
+            declare_operators()
         try:
             importlib.import_module(name)
         except Exception:  # noqa: BLE001 (another build may raise anything; the doctor reports it)
             for part in [module for module in sys.modules if module.partition(".")[0] == name]:
                 del sys.modules[part]
             sys.modules[name] = None  # type: ignore[assignment]  # an import and find_spec find no module
+
+
+class _Finder(MetaPathFinder):
+    """Finds torchvision in a folder; an entry of ``sys.path`` would be passed on to other programs."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(fullname, [self._folder]) if fullname == "torchvision" else None
+
+    def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
+        """Return the package's metadata, from which libraries read its version."""
+        return PathFinder.find_distributions(DistributionFinder.Context(name=context.name, path=[self._folder]))
+
+
+def declare_operators() -> None:
+    """Declare torchvision's operators if its library does not load, so that its other parts can be imported.
+
+    The package index has only a build for CUDA, whose library a CPU build of torch cannot load. torchvision then fails
+    when it describes its operators.
+    """
+    import torch
+
+    spec = importlib.util.find_spec("torchvision")
+    libraries = list(Path(spec.origin).parent.glob("_C*.so")) if spec is not None and spec.origin else []
+    if not libraries or _declared:
+        return
+    try:
+        torch.ops.load_library(str(libraries[0]))  # type: ignore[no-untyped-call]
+    except OSError:
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+        for name in _OPERATORS:
+            library.define(f"{name}(Tensor values) -> Tensor")  # type: ignore[no-untyped-call]
+        _declared.append(library)
 
 
 @atexit.register

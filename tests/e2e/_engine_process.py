@@ -328,13 +328,15 @@ def _serve(connection: Connection, meeting, model_path, max_model_len, run_id, l
     import torch.distributed as dist
 
     from verl_like.backends.rollout import rollout_engine, slowest_imports
+    from verl_like.imports import importing
 
     try:
-        for call in slowest_imports("vllm"):  # as in a forked worker
-            module, _, function = call.partition(":")
-            loaded = importlib.import_module(module)
-            if function:
-                vars(loaded)[function]()
+        with importing():
+            for call in slowest_imports("vllm"):  # as in a forked worker
+                module, _, function = call.partition(":")
+                loaded = importlib.import_module(module)
+                if function:
+                    vars(loaded)[function]()
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)
         torch.manual_seed(123)
