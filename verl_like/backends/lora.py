@@ -19,9 +19,10 @@ from peft.tuners.lora import LoraLayer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from verl_like.backends.model_folder import fresh_folder
+from verl_like.backends.pictures import generator_class
 from verl_like.config.schema import LoraConfig, ModelConfig
 
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -41,7 +42,7 @@ def peft_config(lora: LoraConfig) -> PeftConfig:
 def adapters_of(config: PreTrainedConfig, model: ModelConfig) -> Adapters:
     """Return the adapters of a causal language model, without memory."""
     with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(config, trust_remote_code=model.trust_remote_code)
+        skeleton = generator_class(config).from_config(config, trust_remote_code=model.trust_remote_code)
     return Adapters(skeleton, model.lora)
 
 

@@ -13,17 +13,11 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    PretrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import revert_weight_conversion
+from transformers.core_model_loading import WeightConverter, revert_weight_conversion
 
+from verl_like.backends.pictures import generator_class
 from verl_like.config.schema import ModelConfig
 from verl_like.remote_models import weights_in
 
@@ -50,20 +44,24 @@ def model_folder(*, model_path: str, tokenizer_path: str, model: ModelConfig) ->
     """Read the facts; ``model.override_config`` is applied to the config."""
     config = AutoConfig.from_pretrained(model_path, trust_remote_code=model.trust_remote_code, **model.override_config)
     with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(config, trust_remote_code=model.trust_remote_code)
+        skeleton = generator_class(config).from_config(config, trust_remote_code=model.trust_remote_code)
     return ModelFolder(
         config=config,
         skeleton=skeleton,
         weight_shapes={name: tuple(tensor.shape) for name, tensor in skeleton.state_dict().items()},
         tied_names=_tied_names(skeleton),
         end_token_ids=_end_token_ids(model_path, tokenizer_path or model_path, config, model.trust_remote_code),
-        vocab_size=config.vocab_size,
+        vocab_size=config.get_text_config().vocab_size,
     )
 
 
 def converts(folder: ModelFolder) -> bool:
-    """Return whether files have other tensors than the model, such as one per expert for a tensor of all experts."""
-    return bool(get_model_conversion_mapping(folder.skeleton, add_legacy=False))
+    """Return whether files have other tensors than the model, such as one per expert for a tensor of all experts.
+
+    Engines know the names of the model as well as those of its files.
+    """
+    mapping = get_model_conversion_mapping(folder.skeleton, add_legacy=False)
+    return any(isinstance(each, WeightConverter) for each in mapping)
 
 
 def as_in_files(folder: ModelFolder, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

@@ -9,6 +9,7 @@ Packed rows may share their prompt: it appears once, before them, and costs its 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,7 +35,8 @@ class ModelInputs:
     ``K`` and ``K_r`` are larger if sizes are rounded up.
 
     Args:
-        input_ids, position_ids: int64, [1, K] if packed, otherwise [B, L].
+        input_ids, position_ids: int64, [1, K] if packed, otherwise [B, L]. Position ids have a first axis of 3 if the
+            model gives pictures a time, a height and a width.
         predictors: [K_r] int64 indices into the flattened positions; the hidden state at ``predictors[i]`` predicts
             ``targets[i]``, in row order.
         targets: [K_r] int64, the response tokens, followed by the padding of rounded sizes.
@@ -46,6 +48,7 @@ class ModelInputs:
         candidates: of the targets, if the sampler reported them.
         experts: [K, layers, k] int64 of the flattened positions, -1 where a router chooses itself, if the engine
             reported them.
+        pictures: the model's arguments for the pictures of the input, in the order of their tokens, if there are some.
     """
 
     input_ids: Tensor
@@ -59,6 +62,7 @@ class ModelInputs:
     piece: Piece | None = None
     candidates: Candidates | None = None
     experts: Tensor | None = None
+    pictures: Mapping[str, Tensor] | None = None
 
 
 def input_lengths(prompts: Ragged, responses: Ragged) -> NDArray[np.int64]:

@@ -78,22 +78,24 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
         ValueError: the model does not exist.
     """
     import torch
-    from transformers import AutoModel, AutoModelForCausalLM
+    from transformers import AutoModel
 
     from verl_like.backends.fsdp.fused_layers import is_gated
     from verl_like.backends.fsdp.loading import skeleton
     from verl_like.backends.fsdp.models import load_config
+    from verl_like.backends.pictures import generator_class
 
     config = load_config(path, model=model)
     backbone = skeleton(
-        AutoModelForCausalLM if has_logits else AutoModel,
+        generator_class(config) if has_logits else AutoModel,
         config,
         attention="sdpa",
         dtype=torch.float32,
         trust_remote_code=model.trust_remote_code,
     )
     names = set(backbone._no_split_modules or ())
-    layers = [module for module in backbone.modules() if type(module).__name__ in names]
+    reader = getattr(backbone.base_model, "language_model", backbone)  # of a model of pictures, what reads text
+    layers = [module for module in reader.modules() if type(module).__name__ in names]
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
     experts = [sum(p.numel() for name, p in layer.named_parameters() if ".experts." in name) for layer in layers]
     text = config.get_text_config()

@@ -28,6 +28,7 @@ from verl_like.backends.fsdp.micro_batches import MicroBatch, MicroBatchPlan, ag
 from verl_like.backends.fsdp.models import ShardedModel
 from verl_like.backends.fsdp.offload import HostWeights
 from verl_like.backends.fsdp.replicas import Replicas
+from verl_like.backends.fsdp.row_pictures import RowPictures
 from verl_like.backends.fsdp.sequence_parallel import sequence_ranks_of, shared_rows
 from verl_like.backends.fsdp.sharding import Sharding
 from verl_like.backends.fsdp.weights import Named, export_folder, stream_full_tensors, whole_tensors
@@ -163,7 +164,12 @@ class FsdpEngine(ABC, Generic[Model]):
             balance_by=self.settings.balance_by,
             device=self.device,
             num_teachers=self.num_teachers,
+            pictures=self._pictures_of(rows),
         )
+
+    def _pictures_of(self, rows: DataProto) -> RowPictures | None:
+        """Return the pictures of these rows; None if the model reads none or the rows have none."""
+        return None
 
     def rebalance(self, *, has_moved: bool) -> dict[str, float]:
         """Return metrics of the last update's experts, whose balance may be changed; none of other models. Collective

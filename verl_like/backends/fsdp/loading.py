@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForSequenceClassification,
     PreTrainedConfig,
     PreTrainedModel,
@@ -33,11 +34,16 @@ from transformers.utils import logging as transformers_logging
 from verl_like.backends.model_folder import refuse_quantised, weight_files
 from verl_like.telemetry.ledger import stage
 
-Auto = type[AutoModel | AutoModelForCausalLM | AutoModelForSequenceClassification]
+Auto = type[AutoModel | AutoModelForCausalLM | AutoModelForImageTextToText | AutoModelForSequenceClassification]
 
 
 def skeleton(
-    auto: Auto, config: PreTrainedConfig, *, attention: str, dtype: torch.dtype, trust_remote_code: bool
+    auto: Auto,
+    config: PreTrainedConfig,
+    *,
+    attention: str | dict[str, str],
+    dtype: torch.dtype,
+    trust_remote_code: bool,
 ) -> PreTrainedModel:
     """Return the model with every parameter and buffer on the meta device; tied weights are one parameter."""
     with torch.device("meta"), _quiet():

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from verl_like.backends.fsdp.collectives import all_gather
+from verl_like.backends.fsdp.row_pictures import RowPictures
 from verl_like.context import current
 from verl_like.ops.candidates import candidates_of
 from verl_like.ops.device_copies import on_device
@@ -85,6 +86,7 @@ class MicroBatchPlan:
         balance_by: quantity that is balanced over the passes, "tokens" or "attention" (the sum of squares).
         sequence_ranks: ranks that share each pass, all with the same rows.
         num_teachers: number of teachers among which the column ``teacher`` chooses.
+        pictures: of the rows, if the model reads pictures.
     """
 
     def __init__(
@@ -98,7 +100,9 @@ class MicroBatchPlan:
         device: torch.device,
         sequence_ranks: SequenceRanks | None = None,
         num_teachers: int = 1,
+        pictures: RowPictures | None = None,
     ) -> None:
+        self._pictures = pictures
         self._remove_padding, self._sequence_ranks = remove_padding, sequence_ranks
         self._device = device
         empty = Ragged.from_rows([], "int32")
@@ -114,6 +118,8 @@ class MicroBatchPlan:
             lengths = lengths + prompt_lengths - self._prompts.lengths
         answered = np.flatnonzero(self._responses.lengths > 0)
         self._same_prompt = same_rows(self._prompts) if share_prompts and remove_padding else None
+        if self._same_prompt is not None and pictures is not None:
+            _, self._same_prompt = np.unique([self._same_prompt, pictures.numbers], axis=1, return_inverse=True)
         self._same_teacher_prompt: NDArray[np.int64] | None = None
         if self._teacher_prompts is not None and self._same_prompt is not None:
             self._same_teacher_prompt = same_rows(self._teacher_prompts)
@@ -187,16 +193,23 @@ class MicroBatchPlan:
         )
         if self._experts is not None:
             inputs = replace(inputs, experts=self._experts_of(self._experts.take(rows), rows, inputs))
+        if self._pictures is not None:
+            at = self._numbers(rows, inputs)
+            inputs = self._pictures.added(inputs, rows, self._prompts.take(rows), responses, at)
         valid = valid_mask(responses.lengths, device=self._device)
         return MicroBatch(inputs=inputs, rows=rows, valid=valid, teacher_inputs=teacher_inputs, teacher=teacher)
 
     def _experts_of(self, experts: Ragged, rows: NDArray[np.int64], inputs: ModelInputs) -> Tensor:
         """Return the engine's experts of these inputs, [K, experts of a position] int64."""
-        prompts, responses = self._prompts.take(rows), self._responses.take(rows)
-        same_prompt = None if self._same_prompt is None else self._same_prompt[rows]
-        numbers = input_numbers(prompts, responses, inputs, same_prompt)
-        of_position = experts.values.reshape(int(input_lengths(prompts, responses).sum()), -1).astype(np.int64)
+        numbers = self._numbers(rows, inputs)
+        num_positions = int(input_lengths(self._prompts.take(rows), self._responses.take(rows)).sum())
+        of_position = experts.values.reshape(num_positions, -1).astype(np.int64)
         return on_device(np.where(numbers[:, None] < 0, OWN, of_position[numbers]), self._device)
+
+    def _numbers(self, rows: NDArray[np.int64], inputs: ModelInputs) -> NDArray[np.int64]:
+        """Return :func:`input_numbers` of a pass over these rows."""
+        same_prompt = None if self._same_prompt is None else self._same_prompt[rows]
+        return input_numbers(self._prompts.take(rows), self._responses.take(rows), inputs, same_prompt)
 
     def _packed(self, prompts: Ragged, rows: NDArray[np.int64], same_prompt: NDArray[np.int64] | None) -> ModelInputs:
         return pack_rows(

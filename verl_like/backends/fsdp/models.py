@@ -5,7 +5,7 @@ reward model.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,17 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 
 from verl_like.backends.fsdp.fused_layers import with_fused_layers
 from verl_like.backends.fsdp.loading import Auto, skeleton
+from verl_like.backends.fsdp.row_pictures import with_unused_picture
+from verl_like.backends.pictures import forbidden_ids, generator_class, reads_pictures
 from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
 from verl_like.ops.divergence import States
@@ -65,7 +60,8 @@ class ShardedModel(nn.Module):
         self.adapters: Adapters | None = None
         self.kernel = kernel
         self.routers: Routers | None = None
-        self.freezes_routers = False
+        self.freezes_routers = self.freezes_vision = False
+        self.unused_picture: Mapping[str, Tensor] | None = None  # for passes without pictures, if ranks need one
         with_fast_matmul(backbone)
 
     def add_adapters(self, lora: LoraConfig) -> None:
@@ -88,6 +84,8 @@ class ShardedModel(nn.Module):
         self.requires_grad_(not is_frozen)
         for router in routers_of(self.backbone) if self.freezes_routers else ():
             router.requires_grad_(False)
+        if self.freezes_vision:
+            self.backbone.base_model.visual.requires_grad_(False)
         if self.adapters is not None:
             self.adapters.freeze_others()
 
@@ -100,10 +98,17 @@ class ShardedModel(nn.Module):
         arguments: dict[str, Any] = {"attention_mask": inputs.attention_mask}
         if self.kernel is not None:
             arguments = {"attention_mask": None, "segments": inputs.segments, "kernel": self.kernel}
+        ids: Tensor | None
         ids, positions, predictors = inputs.input_ids, inputs.position_ids, inputs.predictors
         if (piece := inputs.piece) is not None:
             ids, positions, predictors = ids[:, piece.tokens], positions[:, piece.tokens], piece.predictors
             arguments["sequence_ranks"] = piece.sequence_ranks
+        if inputs.pictures is not None:
+            arguments |= inputs.pictures
+        elif self.unused_picture is not None:
+            embedded = self.backbone.get_input_embeddings()(ids)
+            arguments["inputs_embeds"] = with_unused_picture(self.backbone.base_model, embedded, self.unused_picture)
+            ids = None
         if self.routers is not None:
             own = slice(None) if piece is None else piece.tokens
             self.routers.replay(None if inputs.experts is None else inputs.experts[own])
@@ -136,6 +141,7 @@ class PolicyModel(ShardedModel):
     ) -> None:
         super().__init__(backbone, kernel=kernel)
         self.token_stats, self.float32_logits = token_stats, float32_logits
+        self.forbidden_ids = forbidden_ids(backbone.config)
         # dict access, because only some families define the field.
         self.softcap = float(backbone.config.to_dict().get("final_logit_softcapping") or 0.0)
         # FSDP gathers a module's weights when the module is called, so the output layer itself runs what reads them.
@@ -148,8 +154,12 @@ class PolicyModel(ShardedModel):
         return head
 
     def output_layer(self) -> OutputLayer:
-        head = self.head
-        return OutputLayer(weight=head.weight, bias=head.bias, softcap=self.softcap, in_float32=self.float32_logits)
+        weight: Tensor = self.head.weight
+        bias: Tensor | None = self.head.bias
+        if self.forbidden_ids:  # no engine samples them
+            bias = weight.new_zeros(len(weight)) if bias is None else bias
+            bias = bias.index_fill(0, torch.tensor(self.forbidden_ids, device=weight.device), -torch.inf)
+        return OutputLayer(weight=weight, bias=bias, softcap=self.softcap, in_float32=self.float32_logits)
 
     def forward(
         self,
@@ -224,7 +234,8 @@ def policy_skeleton(
     path: str, *, model: ModelConfig, kernel: str | None, dtype: torch.dtype, token_stats: TokenStatsFunction
 ) -> PolicyModel:
     """Return the causal language model of a folder or hub name, without dropout and without memory for its weights."""
-    backbone = _skeleton(AutoModelForCausalLM, load_config(path, model=model), model=model, kernel=kernel, dtype=dtype)
+    config = load_config(path, model=model)
+    backbone = _skeleton(generator_class(config), config, model=model, kernel=kernel, dtype=dtype)
     logits = model.float32_logits
     return PolicyModel(backbone, kernel=kernel, token_stats=token_stats, float32_logits=logits).eval()
 
@@ -286,10 +297,13 @@ def _skeleton(
     if kernel is not None:
         _check_packable(config)
         register_packed_attention()
-    attention = PACKED_ATTENTION if kernel is not None else "sdpa"
+    attention: str | dict[str, str] = PACKED_ATTENTION if kernel is not None else "sdpa"
     # transformers' own function for sdpa silently ignores caps (5.19).
     if kernel is None and getattr(config.get_text_config(), "attn_logit_softcapping", None):
         attention = "eager"
+    if reads_pictures(config):  # a picture's patches are no packed rows
+        own = str(attention)
+        attention = {"": own, "text_config": own, "vision_config": "sdpa"}
     found = skeleton(auto, config, attention=attention, dtype=dtype, trust_remote_code=model.trust_remote_code)
     if model.kernels != "torch":
         with_fused_layers(found, is_required=model.kernels == "liger")
@@ -339,7 +353,7 @@ def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:
 
 
 def _check_packable(config: PreTrainedConfig) -> None:
-    layers = set(config.to_dict().get("layer_types") or ()) - _PACKABLE_LAYERS
+    layers = set(config.get_text_config().to_dict().get("layer_types") or ()) - _PACKABLE_LAYERS
     if layers:
         raise ValueError(
             f"the model has layers of type {sorted(layers)}, which mix tokens across packed rows. "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +20,16 @@ from verl_like.backends.fsdp.fused_layers import has_fused_layers
 from verl_like.backends.fsdp.learner import LearningEngine
 from verl_like.backends.fsdp.micro_batches import MicroBatch, resolve_max_tokens
 from verl_like.backends.fsdp.models import PolicyModel, policy_skeleton
+from verl_like.backends.fsdp.row_pictures import RowPictures, unused_picture
 from verl_like.backends.fsdp.teacher import Teacher
 from verl_like.backends.fsdp.weights import saved_buffers
+from verl_like.backends.pictures import PictureReader, reads_pictures
 from verl_like.ops.compilation import TileSpec, compiled_tile_functions, tile_functions_compile
 from verl_like.ops.divergence import GeneralisedJsd
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
 from verl_like.ops.routers import Routers, routers_of
-from verl_like.protocol import DataProto
+from verl_like.protocol import FEATURES, DataProto
 
 
 class FsdpPolicy(LearningEngine[PolicyModel]):
@@ -35,12 +38,17 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
     def __init__(self, settings: EngineSettings) -> None:
         self._token_stats = TokenStatsFunction(budget_mib=settings.log_prob_chunk_mib)
         self._teachers: list[Teacher] = []
+        self._reader: PictureReader | None = None
         super().__init__(settings)
+        if self._reader is not None and dist.get_world_size() > 1:
+            self.module.unused_picture = unused_picture(self._reader, self.device)
 
     def _skeleton(self, *, kernel: str | None, dtype: torch.dtype) -> PolicyModel:
         model = self.settings.model
         found = policy_skeleton(model.path, model=model, kernel=kernel, dtype=dtype, token_stats=self._token_stats)
-        found.freezes_routers = self.settings.freeze_router
+        found.freezes_routers, found.freezes_vision = self.settings.freeze_router, model.freeze_vision
+        if reads_pictures(found.backbone.config):
+            self._reader = PictureReader(model.path, model=model)
         if self.settings.router_replay or (routers_of(found.backbone) and not self.settings.is_frozen):
             found.routers = Routers(found.backbone, replays=self.settings.router_replay)
         if self.settings.router_bias_rate and (found.routers is None or not found.routers.has_biases()):
@@ -50,6 +58,12 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
                 "actor.router_bias_rate=0."
             )
         return found
+
+    def _pictures_of(self, rows: DataProto) -> RowPictures | None:
+        if self._reader is None or FEATURES not in rows.columns:
+            return None
+        features: Any = rows[FEATURES]
+        return RowPictures(features, self._reader, self.module.backbone.base_model)
 
     def rebalance(self, *, has_moved: bool) -> dict[str, float]:
         """Move the biases of routers by the loads of the last update; return metrics of the loads. Collective."""
@@ -150,7 +164,8 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
     def compile_layers(self, deadline_s: float) -> bool:
         """Implement ``PolicyEngine.compile_layers``."""
         model, kernel = self.settings.model, self.module.kernel
-        if not self.settings.compile_layers or has_fused_layers(self.module) or self._needs_routers:
+        is_eager = has_fused_layers(self.module) or self._needs_routers or self._reader is not None
+        if not self.settings.compile_layers or is_eager:
             return False
         if self.module.routers is not None:  # compiled layers count no experts
             self.module.routers.remove()

@@ -34,6 +34,7 @@ class ModelConfig(Section):
     share_prompts: bool = option(
         True, "Compute a prompt once for all its responses in a packed forward pass; faster, with equal results."
     )
+    freeze_vision: bool = option(False, "Whether the weights that read pictures stay unchanged.")
     gradient_checkpointing: str = option(
         "auto",
         "Recompute layer activations in the backward pass: a third more compute for much less memory. A number is that "
