@@ -17,6 +17,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from verl_like.backends.base import Finished, Request
 from verl_like.backends.lifecycle import SyncedEngine
 from verl_like.backends.model_folder import ModelFolder, as_in_files, converts, model_folder
+from verl_like.backends.pictures import PictureReader, forbidden_ids, reads_pictures
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.assumptions import check_engine
 from verl_like.backends.vllm.blocks import BlockTails
@@ -25,6 +26,7 @@ from verl_like.backends.vllm.cpu_start import kernels_in_vllm
 from verl_like.backends.vllm.kernels import check_kernels
 from verl_like.backends.vllm.log_probs import ReportedLogProbs
 from verl_like.backends.vllm.packing import PackedWeights
+from verl_like.backends.vllm.pictures import PicturePrompts, picture_arguments
 from verl_like.backends.vllm.requests import OpenRequest, OpenRequests, ScheduledRequests
 from verl_like.backends.vllm.routed_experts import CapturedExperts, ReportedExperts, RoutedExperts
 from verl_like.backends.vllm.sampling import CountedSampling
@@ -97,12 +99,17 @@ class VllmEngine(SyncedEngine):
         )
         if self._adapter is not None:
             arguments |= self._adapter.arguments
+        reader: PictureReader | None = None
+        if reads_pictures(folder.config):
+            self.takes_features, reader = True, PictureReader(model_path, model=model)
+            arguments |= picture_arguments(tokenizer_path or model_path)
         self._engine = _constructed(
             arguments, folder, rollout=rollout, max_model_len=max_model_len, device=device, run_id=run_id
         )
         internals.leave_process_group(self._engine)
         check_engine(self._engine, device=device, tensor_parallel_size=rollout.tensor_parallel_size)
-        self._requests = self._open_requests(rollout, max_model_len)
+        pictures = None if reader is None else PicturePrompts(self._engine, reader)
+        self._requests = self._open_requests(rollout, max_model_len, pictures, forbidden_ids(folder.config))
         built, self._folder = internals.model_runner(self._engine).get_model(), folder
         is_plain = self._adapter is None and PackedWeights.fit(built) and not converts(folder)
         is_packed = is_plain and device == "cpu"
@@ -112,7 +119,9 @@ class VllmEngine(SyncedEngine):
             [name for tied in folder.tied_names.values() for name in tied], built
         )
 
-    def _open_requests(self, rollout: RolloutConfig, max_model_len: int) -> OpenRequests:
+    def _open_requests(
+        self, rollout: RolloutConfig, max_model_len: int, pictures: PicturePrompts | None, forbidden: list[int]
+    ) -> OpenRequests:
         """Return what runs the requests: the adapter itself where vLLM's scheduler would have nothing to decide."""
         runner, scheduler = internals.model_runner(self._engine), internals.scheduler_of(self._engine)
         is_counted = self._device == "cpu" and CountedSampling.is_available()
@@ -138,6 +147,8 @@ class VllmEngine(SyncedEngine):
             reported=ReportedLogProbs(scheduler, has_masks=rollout.keep_sampling_mask and self._device == "cuda"),
             counted=CountedSampling(runner) if is_counted else None,
             experts=experts,
+            pictures=pictures,
+            forbidden_ids=forbidden,
         )
 
     def submit(self, requests: list[Request]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.attention import Attention, MMEncoderAttention
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
@@ -166,7 +166,7 @@ def _method(layer: Any) -> type | None:
 def _is_known(layer: Any) -> bool:
     if _method(layer) is UnquantizedLinearMethod:
         return _described(layer).ndim == 2
-    if hasattr(layer, "process_weights_after_loading") and type(layer) is not Attention:
+    if hasattr(layer, "process_weights_after_loading") and type(layer) not in (Attention, MMEncoderAttention):
         return False
     return _method(layer) in (UnquantizedEmbeddingMethod, None)
 

@@ -7,12 +7,13 @@ the scheduler's requests have all tokens. Checked against vllm 0.32, llm_engine.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from vllm.v1.request import Request as EngineRequest
 from verl_like.backends.base import Request, Sampling
 from verl_like.backends.vllm import internals
 from verl_like.backends.vllm.log_probs import ReportedLogProbs, TokenLogProbs
+from verl_like.backends.vllm.pictures import PicturePrompts
 from verl_like.backends.vllm.routed_experts import RoutedExperts
 from verl_like.backends.vllm.sampling import CountedSampling
 
@@ -105,6 +107,14 @@ class ScheduledRequest:
         return list(self.request.output_token_ids)
 
 
+class _Template(NamedTuple):
+    """What requests share whose inputs vLLM processes once."""
+
+    sampling: Sampling
+    features: Mapping[str, Any] | None
+    prompt_ids: list[int] | None  # of a prompt with features
+
+
 class ScheduledRequests:
     """The unfinished requests of vLLM's scheduler.
 
@@ -114,6 +124,8 @@ class ScheduledRequests:
         reported: collects log-probs from vLLM's sampler.
         counted: samples on CPU for requests that are not greedy, and collects their log-probs.
         experts: collects experts, if requests may want them.
+        pictures: makes the inputs of prompts with pictures.
+        forbidden_ids: tokens that no request samples.
     """
 
     def __init__(
@@ -125,15 +137,18 @@ class ScheduledRequests:
         reported: ReportedLogProbs,
         counted: CountedSampling | None,
         experts: RoutedExperts | None = None,
+        pictures: PicturePrompts | None = None,
+        forbidden_ids: Sequence[int] = (),
     ) -> None:
-        self._experts = experts
+        self._experts, self._pictures = experts, pictures
+        self._logit_bias = dict.fromkeys(forbidden_ids, -math.inf) or None
         self._engine, self._lora_request = engine, None if adapter is None else adapter.request
         self._end_token_ids = sorted(end_token_ids)
         self._reported, self._counted = reported, counted
         self._numbers = count()
         self._of_engine_id: dict[str, ScheduledRequest] = {}
         self._by_id: dict[str, ScheduledRequest] = {}  # by our id
-        self._processed: tuple[Sampling, EngineCoreRequest] | None = None  # the last result of vLLM's input processor
+        self._processed: tuple[_Template, EngineCoreRequest] | None = None  # the last result of vLLM's input processor
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._by_id
@@ -145,7 +160,9 @@ class ScheduledRequests:
         is_counted = self._counted is not None and request.sampling.temperature > 0
         added = copy(self._template(request, is_counted=is_counted))
         added.request_id = f"{request.request_id}-{next(self._numbers)}"
-        added.prompt_token_ids, added.cache_salt = request.prompt_ids, request.salt or None
+        added.cache_salt = request.salt or None
+        if not request.features:
+            added.prompt_token_ids = request.prompt_ids
         added.arrival_time = time.time()
         if not is_counted:
             added.sampling_params = copy(added.sampling_params)
@@ -184,6 +201,8 @@ class ScheduledRequests:
         return internals.queues(self._engine)
 
     def drop_caches(self) -> None:
+        if self._pictures is not None:
+            self._pictures.forget()
         if not (self._engine.vllm_config.cache_config.enable_prefix_caching or self):
             return  # vLLM would walk through all blocks
         # Requests that a sync keeps return to the queue in their order, with the tokens that they have.
@@ -207,16 +226,22 @@ class ScheduledRequests:
             internals.drain(self._engine)
 
     def _template(self, request: Request, *, is_counted: bool) -> EngineCoreRequest:
-        """Return what vLLM's input processor makes of a request that samples in this way."""
-        if self._processed is None or self._processed[0] != request.sampling:
+        """Return what vLLM's input processor makes of a request that samples in this way, with the same pictures."""
+        wanted = _Template(request.sampling, request.features or None, request.prompt_ids if request.features else None)
+        if self._processed is None or self._processed[0] != wanted:
+            if wanted.features is None:
+                prompt = tokens_input(request.prompt_ids)
+            else:
+                assert self._pictures is not None, "an engine without pictures refuses requests with features"
+                prompt = self._pictures.rendered(request)
             processed = self._engine.input_processor.process_inputs(
                 request.request_id,
-                tokens_input(request.prompt_ids),
+                prompt,
                 self._sampling_params(request, is_counted=is_counted),
                 supported_tasks=self._engine.get_supported_tasks(),
                 lora_request=self._lora_request,
             )
-            self._processed = request.sampling, processed
+            self._processed = wanted, processed
         return self._processed[1]
 
     def _sampling_params(self, request: Request, *, is_counted: bool) -> SamplingParams:
@@ -233,6 +258,7 @@ class ScheduledRequests:
             stop_token_ids=[] if sampling.ignore_eos else self._end_token_ids,
             logprobs=None if is_counted else 0,
             detokenize=False,
+            logit_bias=self._logit_bias,
             output_kind=RequestOutputKind.FINAL_ONLY,
             skip_clone=True,
         )
