@@ -1,4 +1,4 @@
-"""Check of a model's kind by its ``config.json``: only text language models can be trained."""
+"""Check of a model's kind by its ``config.json``: text language models and some vision-language models."""
 
 from __future__ import annotations
 
@@ -11,23 +11,35 @@ from typing import Any
 
 # Fields of models that read other inputs than text.
 _OF_PICTURES = ("vision_config", "visual", "vision_tower", "mm_vision_tower", "image_token_id", "image_token_index")
+PICTURE_FAMILIES = ("qwen2_5_vl", "qwen3_vl")  # model types that were run with pictures
 _OF_SOUND = ("audio_config", "audio_token_id", "speech_config")
 _REMEDY = "Name a text-only language model, e.g. Qwen/Qwen3-0.6B"
 
 
-def wrong_kind(model: Mapping[str, Any], *, is_classifier: bool, trusts_code: bool) -> str | None:
+def reads_pictures(model: Mapping[str, Any]) -> bool:
+    """Return whether a model is of a family that may be trained on pictures; ``model`` is its ``config.json``."""
+    return model.get("model_type") in PICTURE_FAMILIES
+
+
+def wrong_kind(
+    model: Mapping[str, Any], *, is_classifier: bool, trusts_code: bool, may_read_pictures: bool = False
+) -> str | None:
     """Return why a model's kind is not supported, to follow its name; None if it is supported or unknown.
 
     Args:
         model: the content of its ``config.json``.
         is_classifier: whether the model has to score text instead of generating it.
         trusts_code: whether the model's own code may run.
+        may_read_pictures: whether a vision-language model may have this part in a run.
     """
+    if may_read_pictures and reads_pictures(model):
+        return None
     kind, name = model.get("model_type"), ", ".join(map(str, model.get("architectures") or [])) or "of no stated class"
     senses = {"pictures": _OF_PICTURES, "sound": _OF_SOUND}
     for sense, fields in senses.items():
         if found := next((field for field in fields if model.get(field) not in (None, {}, [], "")), None):
-            return f"which reads {sense} ({name}, with {found} in its config.json), but rows are text. {_REMEDY}."
+            others = f", or a policy of the types {', '.join(PICTURE_FAMILIES)}" * (sense == "pictures")
+            return f"which reads {sense} ({name}, with {found} in its config.json). {_REMEDY}{others}."
     if model.get("is_encoder_decoder"):
         return f"which is an encoder-decoder model ({name}), expected a decoder-only model. {_REMEDY}."
     if not isinstance(kind, str):

@@ -81,9 +81,14 @@ def hub_cache(name: str) -> Path:
 
 def config_of(path: str, override: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
     """Return the text part of a model's ``config.json`` with ``override`` applied; empty if it is unknown."""
-    read = {**_read(str(_folder(path) / "config.json")), **(override or {})}
+    read = {**own_config(path), **(override or {})}
     inner = read.get("text_config")
     return {**read, **inner} if isinstance(inner, dict) else read
+
+
+def own_config(path: str) -> Mapping[str, Any]:
+    """Return a model's whole ``config.json``; empty if it is unknown."""
+    return _read(str(_folder(path) / "config.json"))
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -104,9 +109,14 @@ def model_is_named(config: Config, gpus: Gpus) -> Iterator[str]:
 
 def models_are_of_text(config: Config, gpus: Gpus) -> Iterator[str]:
     for name, path in named_models(config).items():
-        own = _read(str(_folder(path) / "config.json"))
         is_classifier, trusts_code = name == "reward.model.path", config.model.trust_remote_code
-        if problem := wrong_kind(own, is_classifier=is_classifier, trusts_code=trusts_code):
+        problem = wrong_kind(
+            own_config(path),
+            is_classifier=is_classifier,
+            trusts_code=trusts_code,
+            may_read_pictures=name == "model.path",
+        )
+        if problem:
             yield f"{name} is {path}, {problem}"
 
 

@@ -39,6 +39,7 @@ from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
 from verl_like.checks.lora import LORA_RULES
 from verl_like.checks.loss import LOSS_RULES
 from verl_like.checks.models import MODEL_RULES, heads_fit_the_engine, models_exist
+from verl_like.checks.pictures import PICTURE_RULES
 from verl_like.checks.pools import pools_have_a_role, pools_problem
 from verl_like.checks.reward import REWARD_RULES, reward_files_exist
 from verl_like.checks.sampling_mask import SAMPLING_MASK_RULES, every_request_can_report_its_mask
@@ -242,6 +243,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     *LORA_RULES,
     *SAMPLING_MASK_RULES,
     *EXPERT_RULES,
+    *PICTURE_RULES,
     loggers_exist,
     run_folder_can_be_written,
     remote_dir_can_be_opened,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PAIR, TEACHER = "pair", "teacher"
 PROMPTS = ("prompt_ids", "teacher_prompt_ids")
+FEATURES = "features"  # of prompts with pictures
 EXPERTS = "routed_experts"  # that the engine chose, at all positions of a row but the last, if it reports them
 CANDIDATES = ("candidate_ids", "num_candidates")  # of the response tokens, if the engine reports them
 _RAGGED = {"turn": "token", "candidate": "token", "expert": "token"}  # kinds of ragged columns, held in the same way
@@ -78,7 +79,7 @@ COLUMNS: dict[str, ColumnSpec] = {
     "margin": ColumnSpec("fixed", "float32", "by how much the preferred response should lead", "prompts"),
     "ref_log_prob": ColumnSpec("fixed", "float32", "nats, of the whole response", "ref_log_probs"),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
-    "features": ColumnSpec("object", "dict", "inputs of the engine in addition to tokens, if any", "prompts"),
+    FEATURES: ColumnSpec("object", "dict", "model inputs other than tokens: encoded pictures", "prompts"),
 }
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
+from verl_like.checks.families import reads_pictures
 from verl_like.checks.hub_models import check_hub_models
+from verl_like.checks.models import own_config
 from verl_like.checks.requirements import check_machine
 from verl_like.checks.rules import check
 from verl_like.checks.validation import best_metric_problem
@@ -22,6 +24,7 @@ from verl_like.controller.errors import Interrupt
 from verl_like.data.files import EncodedRows
 from verl_like.data.loader import PromptLoader, rehearse, rows_identity
 from verl_like.data.pairs import PAIR_COLUMNS, scored_pair_rows
+from verl_like.data.pictures import PictureTokens
 from verl_like.data.preferences import PREFERENCE_COLUMNS, check_preferences, preference_rows
 from verl_like.data.prompts import Prompt, PromptDataset
 from verl_like.data.row_names import teachers_of
@@ -235,7 +238,17 @@ def _prompts(
         tokenizer,
         needs_ground_truth=config.needs_ground_truth,
         has_privileged_teacher=has_privileged_teacher,
+        pictures=picture_tokens(config),
     )
+
+
+def picture_tokens(config: Config) -> PictureTokens | None:
+    """Return how many tokens the model gives to pictures; None if it reads text only."""
+    if not reads_pictures(own_config(config.model.path)):
+        return None
+    from verl_like.backends.pictures import PictureReader  # imports torch, which the driver of a text model needs later
+
+    return PictureReader(local_path(config.model.path), model=config.model)
 
 
 def prompt_loader(config: Config, prompts: PromptDataset) -> PromptLoader:

@@ -88,7 +88,7 @@ class ActorRole:
         """Return ``old_log_probs`` (and ``sum_pi_squared`` and ``entropy`` if requested), and metrics of their gap to
         the rollout's log-probs.
         """
-        columns = [*sampled_sequence(self._setup.config), "rollout_log_probs"]
+        columns = [*sampled_sequence(self._setup.config, rows), "rollout_log_probs"]
         table = rows.fetch(columns, timeout_s=self._timeout_s)
         self.engine.onload()
         temperature = self._setup.config.rollout.temperature
@@ -122,7 +122,7 @@ class ActorRole:
     def update(self, rows: RemoteRows, share: UpdateShare, terms: UpdateTerms) -> tuple[dict[str, float], None]:
         """Make ``actor.epochs`` passes over this rank's mini-batches; the weight version increases by one."""
         config, learner = self._setup.config.actor, self._learning()
-        columns = [*sampled_sequence(self._setup.config), *terms.columns]
+        columns = [*sampled_sequence(self._setup.config, rows), *terms.columns]
         fetched = rows.fetch(columns, timeout_s=self._timeout_s)
         table = DataProto({**fetched.columns, **share.columns(fetched.ragged("response_mask"))})
         gap = None if "old_log_probs" in terms.columns else LogProbGap()

@@ -11,7 +11,7 @@ import numpy as np
 
 from verl_like.controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.controller.remote_batch import Facts
-from verl_like.protocol import CANDIDATES, EPISODE_ROW, EXPERTS, Column, DataProto, Ragged
+from verl_like.protocol import CANDIDATES, EPISODE_ROW, EXPERTS, FEATURES, Column, DataProto, Ragged
 from verl_like.workers.episodes import FinishedSample, Response
 
 PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
@@ -20,7 +20,7 @@ ROLLOUT_COLUMNS = frozenset(
 )
 TURN_COLUMNS = frozenset({EPISODE_ROW, "turn_index", "turn_tokens", "turn_rewards", "state_keys"})  # of episodes
 CANDIDATE_COLUMNS = frozenset(CANDIDATES)  # of responses whose engine reports candidates
-OPTIONAL_COLUMNS = frozenset({"features", "teacher_prompt_ids"})  # of prompts; a block has those of its prompts
+OPTIONAL_COLUMNS = frozenset({FEATURES, "teacher_prompt_ids"})  # of prompts; a block has those of its prompts
 
 MAX_WAIT_S = 0.5  # of a small block; otherwise scores of few, long responses would arrive only after the last of them
 

@@ -60,7 +60,7 @@ class RefRole:
     def ref_log_probs(self, rows: RemoteRows) -> tuple[None, DataProto]:
         config = self._setup.config
         is_privileged = bool(config.algorithm.self_distillation)
-        columns = sampled_sequence(config)
+        columns = sampled_sequence(config, rows)
         if is_privileged:
             columns = tuple(TEACHER_PROMPTS if name == "prompt_ids" else name for name in columns)
         table = rows.fetch(columns, timeout_s=config.trainer.stage_timeout_s)

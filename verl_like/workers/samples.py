@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from verl_like.backends.base import Request, Sampling
-from verl_like.protocol import DataProto
+from verl_like.protocol import FEATURES, DataProto
 
 VALIDATION_STEP = -1  # every validation draws the same samples, so that curves differ only by the policy
 
@@ -57,7 +57,7 @@ class PromptSamples:
         """Return the first request of each sample of a prompt."""
         index = row - self.first_row
         prompt_ids = self.prompts.ragged("prompt_ids")[index].tolist()
-        features: Any = self.prompts.columns.get("features")
+        features: Any = self.prompts.columns.get(FEATURES)
         return [
             Request(
                 request_id=f"{row}:{number}",

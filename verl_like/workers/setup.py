@@ -14,17 +14,19 @@ from torch.distributed.distributed_c10d import Store
 
 from verl_like.config.schema import Config
 from verl_like.controller import rendezvous
-from verl_like.protocol import CANDIDATES, EXPERTS
+from verl_like.controller.remote_batch import RemoteRows
+from verl_like.protocol import CANDIDATES, EXPERTS, FEATURES
 from verl_like.remote_models import local_path
 
 log = logging.getLogger(__name__)
 SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # columns that every forward pass reads
 
 
-def sampled_sequence(config: Config) -> tuple[str, ...]:
+def sampled_sequence(config: Config, rows: RemoteRows) -> tuple[str, ...]:
     """Return the columns that a forward pass over sampled responses reads, if it computes their log-probs."""
     rollout = config.rollout
-    return (*SEQUENCE, *CANDIDATES * rollout.keep_sampling_mask, *(EXPERTS,) * rollout.router_replay)
+    features = (FEATURES,) * (FEATURES in rows.columns)
+    return (*SEQUENCE, *CANDIDATES * rollout.keep_sampling_mask, *(EXPERTS,) * rollout.router_replay, *features)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

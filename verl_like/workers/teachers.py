@@ -48,7 +48,8 @@ class TeachersRole:
             used: the teachers of all ranks' rows. A rank without rows of one takes part in its passes, because a
                 sharded model gathers its weights from all ranks.
         """
-        table = rows.fetch(sampled_sequence(self._setup.config), timeout_s=self._setup.config.trainer.stage_timeout_s)
+        columns = sampled_sequence(self._setup.config, rows)
+        table = rows.fetch(columns, timeout_s=self._setup.config.trainer.stage_timeout_s)
         temperature, models = self._setup.config.rollout.temperature, self._model_of[teachers]
         order, found = [], []
         for model in np.unique(self._model_of[list(used)]).tolist():
