@@ -1,4 +1,4 @@
-"""Run a recipe that begins with random weights: data, model, supervised warm start, reinforcement learning."""
+"""Run a recipe that begins with random weights: data, model, a supervised warm start if any, reinforcement learning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FromScratch:
     """A recipe whose policy is made here.
 
     Args:
-        recipe: folder of ``sft.yaml`` and ``grpo.yaml``.
+        recipe: folder of ``grpo.yaml``, and of ``sft.yaml`` if there is a warm start.
         write_data: writes data files to a folder; returns the rows of each. The last one is ``val.parquet``.
         write_model: writes a model to a folder; returns its number of parameters.
     """
@@ -53,7 +53,8 @@ class FromScratch:
             print(f"making the data in {data}: {self.write_data(data, DATA_SEED)} rows", flush=True)
         if not (init / "model.safetensors").exists():
             print(f"making the model in {init}: {self.write_model(init, DATA_SEED):,} parameters", flush=True)
-        if (self.out / "warmstart/model/model.safetensors").exists():
+        warm_start = self.recipe / "sft.yaml"
+        if not warm_start.exists() or (self.out / "warmstart/model/model.safetensors").exists():
             return 0
         print("warm start: supervised training on answers that are wrong more often than right", flush=True)
-        return main(["sft", str(self.recipe / "sft.yaml")])
+        return main(["sft", str(warm_start)])

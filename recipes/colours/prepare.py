@@ -1,0 +1,76 @@
+"""Make the colours: ``python -m recipes.colours.prepare --out DIR``.
+
+Each picture shows a rectangle of one of six colours on grey noise; its place, its size and its shade are random, and
+the question is which colour it is. Only the picture decides the answer. Validation has pictures of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+SHADES = {
+    "red": (220, 40, 40),
+    "green": (40, 180, 60),
+    "blue": (40, 70, 220),
+    "yellow": (230, 220, 40),
+    "purple": (150, 40, 190),
+    "orange": (240, 140, 30),
+}
+SIDE = 56  # pixels
+SMALLEST, LARGEST = 20, 44  # sides of the rectangle
+VARIATION = 20  # of each channel
+NUM_TRAIN, NUM_VALIDATION = 1024, 240
+QUESTION = "<image>Which colour is this ?"
+
+
+def picture(colour: str, numbers: np.random.Generator) -> bytes:
+    """Return a PNG with a rectangle of this colour."""
+    pixels = np.repeat(numbers.integers(90, 170, (SIDE, SIDE, 1)), 3, axis=2)
+    height, width = numbers.integers(SMALLEST, LARGEST + 1, 2)
+    top, left = numbers.integers(0, SIDE - height + 1), numbers.integers(0, SIDE - width + 1)
+    shade = np.array(SHADES[colour]) + numbers.integers(-VARIATION, VARIATION + 1, 3)
+    pixels[top : top + height, left : left + width] = shade
+    content = BytesIO()
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(content, "PNG")
+    return content.getvalue()
+
+
+def rows(count: int, seed: int) -> dict[str, list[Any]]:
+    """Return the columns prompt, images, answer and data_source of ``count`` pictures."""
+    numbers = np.random.default_rng(seed)
+    colours = [list(SHADES)[number] for number in numbers.integers(0, len(SHADES), count)]
+    return {
+        "prompt": [[{"role": "user", "content": QUESTION}]] * count,
+        "images": [[{"bytes": picture(colour, numbers), "path": None}] for colour in colours],
+        "answer": colours,
+        "data_source": ["colours"] * count,
+    }
+
+
+def write_all(out: Path, seed: int) -> dict[str, int]:
+    """Write ``train.parquet`` and ``val.parquet`` below ``out``; return the number of rows of each."""
+    out.mkdir(parents=True, exist_ok=True)
+    counts = {"train": NUM_TRAIN, "val": NUM_VALIDATION}
+    for number, (name, count) in enumerate(counts.items()):
+        pq.write_table(pa.table(rows(count, 2 * seed + number)), out / f"{name}.parquet")
+    return counts
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Make the pictures of the colours recipe.")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the files")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the pictures")
+    args = parser.parse_args(argv)
+    print(f"{args.out}: " + ", ".join(f"{name}.parquet {n} rows" for name, n in write_all(args.out, args.seed).items()))
+
+
+if __name__ == "__main__":
+    main()
