@@ -138,7 +138,7 @@ def unexpanded(prompt_ids: Sequence[int], token_id: int, counts: Sequence[int]) 
             if not left:
                 raise ValueError(f"the prompt has picture tokens for more than its {len(counts)} pictures.")
             step = left.pop(0)
-            if any(each != token_id for each in prompt_ids[position : position + step]):
+            if list(prompt_ids[position : position + step]) != [token_id] * step:
                 raise ValueError(f"a picture of {step} tokens has fewer in the prompt, at position {position}.")
         position += step
     if left:
