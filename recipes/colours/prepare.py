@@ -1,7 +1,7 @@
 """Make the colours: ``python -m recipes.colours.prepare --out DIR``.
 
-Each picture shows a rectangle of one of six colours on grey noise; its place, its size and its shade are random, and
-the question is which colour it is. Only the picture decides the answer. Validation has pictures of its own.
+Each picture shows a rectangle of one of six colours on grey noise, of random position, size and shade, and the question
+is which colour it is. Only the picture decides the answer. Validation has other pictures.
 """
 
 from __future__ import annotations
