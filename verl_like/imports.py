@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
 from types import ModuleType
@@ -59,19 +59,27 @@ def leave_out_unloadable() -> None:
     pip may install torchvision or torchaudio in another build than torch's, and torchcodec without FFmpeg.
     transformers and vLLM check only whether they are installed, and then fail to import (5.19, 0.32).
     """
-    if importlib.util.find_spec("torchvision") is None and (folder := Path(sys.prefix) / TORCHVISION_FOLDER).is_dir():
+    folder = Path(sys.prefix) / TORCHVISION_FOLDER
+    if "torchvision" not in sys.modules and importlib.util.find_spec("torchvision") is None and folder.is_dir():
         sys.meta_path.append(_Finder(str(folder)))
     for name in COMPANIONS:
-        if name in sys.modules or importlib.util.find_spec(name) is None:
+        spec = None if name in sys.modules else importlib.util.find_spec(name)
+        if spec is None or isinstance(spec.loader, _Loader):
             continue
-        if name == "torchvision":
-            declare_operators()
         try:
             importlib.import_module(name)
         except Exception:  # noqa: BLE001 (another build may raise anything; the doctor reports it)
             for part in [module for module in sys.modules if module.partition(".")[0] == name]:
                 del sys.modules[part]
             sys.modules[name] = None  # type: ignore[assignment]  # an import and find_spec find no module
+
+
+class _Loader(SourceFileLoader):
+    """Imports torchvision after its operators have been declared."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        declare_operators()
+        super().exec_module(module)
 
 
 class _Finder(MetaPathFinder):
@@ -83,7 +91,10 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return PathFinder.find_spec(fullname, [self._folder]) if fullname == "torchvision" else None
+        spec = PathFinder.find_spec(fullname, [self._folder]) if fullname == "torchvision" else None
+        if spec is not None and spec.origin is not None:
+            spec.loader = _Loader(fullname, spec.origin)
+        return spec
 
     def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
         """Return the package's metadata, from which libraries read its version."""
@@ -91,7 +102,7 @@ class _Finder(MetaPathFinder):
 
 
 def declare_operators() -> None:
-    """Declare torchvision's operators if its library does not load, so that its other parts can be imported.
+    """Declare torchvision's operators, unless its library loads, so that its other parts can be imported.
 
     The package index has only a build for CUDA, whose library a CPU build of torch cannot load. torchvision then fails
     when it describes its operators.
