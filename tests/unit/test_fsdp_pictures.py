@@ -19,7 +19,7 @@ from tests.unit._fsdp_ranks import build_engine
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 from verl_like.backends.pictures import FEATURE, PictureReader, forbidden_ids
-from verl_like.config.schema import ModelConfig
+from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.protocol import DataProto
 
 
@@ -84,6 +84,15 @@ def test_layouts_do_not_change_updates(path: Path, expected: dict[str, Any], set
 def test_two_ranks_update_as_one(path: Path, expected: dict[str, Any], setting: str, split: str) -> None:
     for found in on_ranks(partial(updated, **SETTINGS[setting]), path, split, world_size=2):
         assert_same_run(expected, found)
+
+
+def test_adapters_are_on_the_language_part(path: Path) -> None:
+    before = dict(build_engine(path, is_frozen=True).named_weights())
+    lora = LoraConfig(rank=4, targets=["all-linear"])
+    learnt = updated(path, max_tokens=10_000, model={"lora": lora})["weights"]
+    changed = {name for name, weight in before.items() if not torch.equal(weight, learnt[name])}
+    layers = {name for name in before if ".language_model.layers." in name and name.endswith("_proj.weight")}
+    assert changed == layers
 
 
 def test_frozen_vision_stays_as_it_is(path: Path, expected: dict[str, Any]) -> None:

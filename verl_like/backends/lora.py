@@ -22,20 +22,26 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from verl_like.backends.model_folder import fresh_folder
-from verl_like.backends.pictures import generator_class
+from verl_like.backends.pictures import generator_class, reads_pictures
 from verl_like.config.schema import LoraConfig, ModelConfig
 
 ADAPTER_FILE = "adapter_model.safetensors"
 ALL_LINEAR = "all-linear"
 _ADAPTER = "default"  # peft's default name of an adapter
+_OF_VISION = r".*\bvisual\..*"  # expression of layers' names
 _BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{_ADAPTER}.", f".lora_B.{_ADAPTER}."
 
 
-def peft_config(lora: LoraConfig) -> PeftConfig:
-    """Return peft's config of the adapter, without dropout."""
+def peft_config(lora: LoraConfig, *, reads_pictures: bool = False) -> PeftConfig:
+    """Return peft's config of the adapter, without dropout; the layers that read pictures have none."""
     targets = ALL_LINEAR if ALL_LINEAR in lora.targets else list(lora.targets)
     return PeftConfig(
-        r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM"
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        target_modules=targets,
+        exclude_modules=_OF_VISION if reads_pictures else None,
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
     )
 
 
@@ -55,7 +61,8 @@ class Adapters:
     """
 
     def __init__(self, backbone: PreTrainedModel, lora: LoraConfig) -> None:
-        self.config, self._backbone, self._scale = peft_config(lora), backbone, lora.alpha / lora.rank
+        self.config = peft_config(lora, reads_pictures=reads_pictures(backbone.config))
+        self._backbone, self._scale = backbone, lora.alpha / lora.rank
         linear = {name.rpartition(".")[2] for name, layer in backbone.named_modules() if isinstance(layer, nn.Linear)}
         try:
             inject_adapter_in_model(self.config, backbone, low_cpu_mem_usage=True)
