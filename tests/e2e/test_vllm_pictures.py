@@ -98,5 +98,5 @@ def test_a_prompt_that_does_not_fit_its_pictures_is_refused(engine: Any, path: P
     synced(engine, path, seed=11, version=8)
     [request] = asked(pictured_rows(path).select_idxs([0]), Sampling(max_tokens=2))
     short = replace(request, prompt_ids=[token for token in request.prompt_ids if token != 5] + [5])
-    with pytest.raises(ValueError, match="a picture of 4 tokens has fewer in the prompt"):
+    with pytest.raises(ValueError, match=r"a picture of \d+ tokens has fewer in the prompt"):
         engine.call("generate", [short])

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedTokenizerFast, Qwen2VLImageProcessorPil, Qwen3VLConfig
+from transformers import (
+    CLIPImageProcessorPil,
+    LlavaConfig,
+    LlavaProcessor,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2VLImageProcessorPil,
+    Qwen3VLConfig,
+)
 
 from recipes.colours.model import small_qwen25_vl, word_tokenizer
 from verl_like.backends.pictures import generator_class
@@ -22,13 +31,17 @@ class PictureFamily:
         config: returns the small model's config.
         models: hub names of the family's models.
         peculiar: how its architecture differs from the others.
+        processor: returns the processor of its pictures, or of pictures and text.
         patch: side of a patch, in pixels.
+        sizes: heights and widths of pictures that its processor does not resize, in pixels.
     """
 
     config: Callable[[PreTrainedTokenizerFast], PreTrainedConfig]
+    processor: Callable[[int, PreTrainedTokenizerFast], Any]
     models: str
     peculiar: str
     patch: int
+    sizes: tuple[tuple[int, int], ...]
 
     def write(self, folder: Path) -> Path:
         """Write config, random weights, tokenizer and processor into a folder."""
@@ -41,10 +54,66 @@ class PictureFamily:
                 parameter.normal_().mul_(0.15).add_(1.0 if "norm" in name else 0.0)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        side = self.patch * MERGED
-        size = {"shortest_edge": side**2, "longest_edge": (8 * side) ** 2}
-        Qwen2VLImageProcessorPil(patch_size=self.patch, merge_size=MERGED, size=size).save_pretrained(folder)
+        self.processor(self.patch, tokenizer).save_pretrained(folder)
         return folder
+
+
+def _qwen_processor(patch: int, tokenizer: PreTrainedTokenizerFast) -> Any:
+    side = patch * MERGED
+    size = {"shortest_edge": side**2, "longest_edge": (8 * side) ** 2}
+    return Qwen2VLImageProcessorPil(patch_size=patch, merge_size=MERGED, size=size)
+
+
+def _qwen_sizes(patch: int) -> tuple[tuple[int, int], ...]:
+    side = patch * MERGED
+    return ((2 * side, 2 * side), (side, 3 * side), (4 * side, 2 * side))
+
+
+def _llava_processor(patch: int, tokenizer: PreTrainedTokenizerFast) -> Any:
+    side = 4 * patch
+    return LlavaProcessor(
+        image_processor=CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size={"height": side, "width": side}),
+        tokenizer=tokenizer,
+        patch_size=patch,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        image_token="<|image_pad|>",
+        chat_template=tokenizer.chat_template,
+    )
+
+
+def _llava(tokenizer: PreTrainedTokenizerFast) -> PreTrainedConfig:
+    return LlavaConfig(
+        text_config={
+            "model_type": "llama",
+            "vocab_size": len(tokenizer),
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 32,
+            "max_position_embeddings": 256,
+            "bos_token_id": None,
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+        },
+        vision_config={
+            "model_type": "clip_vision_model",
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 2,
+            "image_size": 56,
+            "patch_size": 14,
+            "projection_dim": 64,
+        },
+        image_token_index=tokenizer.get_vocab()["<|image_pad|>"],
+        image_seq_length=16,
+        vision_feature_layer=-2,
+        vision_feature_select_strategy="default",
+        dtype="float32",
+    )
 
 
 def _qwen3_vl(tokenizer: PreTrainedTokenizerFast) -> PreTrainedConfig:
@@ -95,11 +164,23 @@ PICTURE_FAMILIES: dict[str, PictureFamily] = {
         models="Qwen/Qwen2.5-VL-3B-Instruct to 72B",
         peculiar="pictures; rotary positions of time, height and width; attention within windows of a picture",
         patch=14,
+        processor=_qwen_processor,
+        sizes=_qwen_sizes(14),
     ),
     "Qwen3-VL": PictureFamily(
         config=_qwen3_vl,
         models="Qwen/Qwen3-VL-2B-Instruct to 32B",
         peculiar="pictures; interleaved rotary positions; features of a picture added to the first layers",
         patch=PATCH,
+        processor=_qwen_processor,
+        sizes=_qwen_sizes(PATCH),
+    ),
+    "LLaVA": PictureFamily(
+        config=_llava,
+        models="llava-hf/llava-1.5-7b-hf, 13b",
+        peculiar="pictures; CLIP, of which the last layer but one is read, and a projection",
+        patch=14,
+        processor=_llava_processor,
+        sizes=((56, 56),),
     ),
 }

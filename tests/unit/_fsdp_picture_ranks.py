@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from recipes.colours.model import word_tokenizer
+from tests.families.pictures import PICTURE_FAMILIES
 from tests.unit._fsdp_ranks import PolicyLoss, build_learner, my_rows, weights_of
 from verl_like.backends.pictures import FEATURE, PictureReader
 from verl_like.config.schema import FsdpConfig, ModelConfig
@@ -20,7 +22,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "replicas": {"max_tokens": 60, "fsdp": FsdpConfig(shard_size="1")},
     "recomputed": {"max_tokens": 60, "model": {"gradient_checkpointing": "true"}},
 }
-SIZES = ((2, 2), (1, 3), (4, 2))  # height and width, in tokens: processors resize none of these pictures
+CLASSES = {"Qwen2.5-VL": "Qwen2_5_VL", "Qwen3-VL": "Qwen3VL", "LLaVA": "Llava"}
 
 
 def picture(seed: int, size: tuple[int, int]) -> bytes:
@@ -35,14 +37,15 @@ def pictured_rows(path: Path, *, num_prompts: int = 6, per_prompt: int = 3, seed
     """Return rows of uneven prompts, among them pairs that differ only by their pictures, one with two pictures and one
     with none, and three responses to each.
     """
+    kind = json.loads((path / "config.json").read_text())["architectures"][0]
+    family = next(each for name, each in PICTURE_FAMILIES.items() if kind.startswith(CLASSES[name]))
     reader, numbers = PictureReader(str(path), model=ModelConfig(path=str(path))), np.random.default_rng(seed)
     words = word_tokenizer()
     start, end, text = (words.convert_tokens_to_ids(each) for each in ("<|vision_start|>", "<|vision_end|>", "red"))
     prompts, features = [], []
     for number in range(num_prompts):
         count = (1, 1, 2, 0)[number % 4]
-        side = reader.side
-        sizes = [(side * h, side * w) for h, w in (SIZES[(number + k) // 2 % len(SIZES)] for k in range(count))]
+        sizes = [family.sizes[(number + k) // 2 % len(family.sizes)] for k in range(count)]
         ids = [text] * (2 - number % 4 // 2)
         for size in sizes:
             ids += [start, *[reader.token_id] * reader.count(*size), end]

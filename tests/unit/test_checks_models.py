@@ -79,7 +79,7 @@ VISION = {
         (
             VISION,
             "which reads pictures (Qwen2_5_VLForConditionalGeneration, with vision_config in its config.json). Name a "
-            "text-only language model, e.g. Qwen/Qwen3-0.6B, or a policy of the types qwen2_5_vl, qwen3_vl.",
+            "text-only language model, e.g. Qwen/Qwen3-0.6B, or a policy of the types qwen2_5_vl, qwen3_vl, llava.",
         ),
         ({"model_type": "gemma3", "text_config": {}, "vision_config": {"a": 1}}, "which reads pictures (of no stated"),
         ({"model_type": "llava_qwen2", "mm_vision_tower": "clip"}, "which reads pictures ("),

@@ -28,7 +28,7 @@ from verl_like.config.schema import LoraConfig, ModelConfig
 ADAPTER_FILE = "adapter_model.safetensors"
 ALL_LINEAR = "all-linear"
 _ADAPTER = "default"  # peft's default name of an adapter
-_OF_VISION = r".*\bvisual\..*"  # expression of layers' names
+_OF_VISION = r".*\b(visual|vision_tower|multi_modal_projector)\..*"  # expression of layers' names
 _BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{_ADAPTER}.", f".lora_B.{_ADAPTER}."
 
 

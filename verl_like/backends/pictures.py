@@ -21,10 +21,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from verl_like.config.schema import ModelConfig
 from verl_like.data.pictures import decoded
 
+SMALL_SIDE = 28  # pixels
 CACHED_BYTES = 2**28  # of pixels, in each process
 FEATURE = "images"  # name of a prompt's encoded pictures among its features
 # Names that configs give to the tokens of pictures and videos, which stand for no text.
 _PICTURE, _VIDEO = ("image_token_id", "image_token_index"), ("video_token_id", "video_token_index")
+_PARTS_OF_VISION = ("visual", "vision_tower", "multi_modal_projector")
 OF_PICTURES = ("vision_config", "vision_tower")  # fields of the configs of these models
 
 
@@ -37,6 +39,11 @@ def reads_pictures(config: PreTrainedConfig) -> bool:
 def generator_class(config: PreTrainedConfig) -> Any:
     """Return transformers' class that makes the model of a config with its output layer."""
     return AutoModelForImageTextToText if reads_pictures(config) else AutoModelForCausalLM
+
+
+def is_of_vision(name: str) -> bool:
+    """Return whether a parameter of a model without its output layer reads pictures."""
+    return name.partition(".")[0] in _PARTS_OF_VISION
 
 
 def forbidden_ids(config: PreTrainedConfig) -> list[int]:
@@ -61,7 +68,7 @@ class PictureReader:
 
     def __init__(self, path: str, *, model: ModelConfig) -> None:
         # Its import needs torchvision, or none that is installed.
-        from transformers import AutoImageProcessor
+        from transformers import AutoImageProcessor, AutoProcessor
 
         try:
             self._processor = AutoImageProcessor.from_pretrained(path, trust_remote_code=model.trust_remote_code)
@@ -73,7 +80,10 @@ class PictureReader:
             ) from error
         config = AutoConfig.from_pretrained(path, trust_remote_code=model.trust_remote_code)
         token_id = _first(config.to_dict(), _PICTURE)
-        if token_id is None or not hasattr(self._processor, "merge_size"):
+        self._counter: Any = None
+        if not hasattr(self._processor, "merge_size"):
+            self._counter = AutoProcessor.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+        if token_id is None or not (self._counter is None or hasattr(self._counter, "_get_num_multimodal_tokens")):
             raise ValueError(
                 f"{type(self._processor).__name__} in {path!r} does not state how many tokens a picture takes; "
                 "expected a family of docs/models.md. Name such a model."
@@ -83,14 +93,11 @@ class PictureReader:
         self._pixels: OrderedDict[bytes, dict[str, Tensor]] = OrderedDict()
         self._cached_bytes = 0
 
-    @property
-    def side(self) -> int:
-        """Height and width of the part of a picture that one token stands for, in pixels."""
-        side: int = self._processor.patch_size * self._processor.merge_size
-        return side
-
     def count(self, height: int, width: int) -> int:
         """Return the number of tokens of a picture of this size."""
+        if self._counter is not None:
+            found = self._counter._get_num_multimodal_tokens(image_sizes=[(height, width)])
+            return int(found["num_image_tokens"][0])
         patches: int = self._processor.get_number_of_image_patches(height, width, {})
         merged: int = patches // self._processor.merge_size**2
         return merged
@@ -119,7 +126,7 @@ class PictureReader:
         from PIL import Image
 
         content = BytesIO()
-        Image.new("RGB", (self.side, self.side)).save(content, "PNG")
+        Image.new("RGB", (SMALL_SIDE, SMALL_SIDE)).save(content, "PNG")
         return content.getvalue()
 
 

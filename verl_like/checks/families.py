@@ -11,7 +11,7 @@ from typing import Any
 
 # Fields of models that read other inputs than text.
 _OF_PICTURES = ("vision_config", "visual", "vision_tower", "mm_vision_tower", "image_token_id", "image_token_index")
-PICTURE_FAMILIES = ("qwen2_5_vl", "qwen3_vl")  # model types that were run with pictures
+PICTURE_FAMILIES = ("qwen2_5_vl", "qwen3_vl", "llava")  # model types that were run with pictures
 _OF_SOUND = ("audio_config", "audio_token_id", "speech_config")
 _REMEDY = "Name a text-only language model, e.g. Qwen/Qwen3-0.6B"
 

@@ -115,6 +115,7 @@ class VllmEngine(SyncedEngine):
         is_packed = is_plain and device == "cpu"
         self._packed = PackedWeights(built, folder.tied_names, num_passes=max_model_len) if is_packed else None
         self._loads_in_place = is_plain and device == "cuda"
+        self._name_of = internals.engine_names(built)
         self._unknown_names = internals.unknown_names(
             [name for tied in folder.tied_names.values() for name in tied], built
         )
@@ -191,7 +192,7 @@ class VllmEngine(SyncedEngine):
         if self._adapter is not None:
             self._adapter.load(self._engine, weights)
             return
-        known = (each for each in weights if each[0] not in self._unknown_names)
+        known = ((self._name_of(name), tensor) for name, tensor in weights if name not in self._unknown_names)
         if self._packed is not None:
             self._packed.load(known, num_weights=len(self._weight_shapes) - len(self._unknown_names))
         elif self._loads_in_place:

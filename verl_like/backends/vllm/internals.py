@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -167,6 +168,17 @@ def unknown_names(names: Iterable[str], model: torch.nn.Module) -> frozenset[str
         except AttributeError:
             found.add(name)
     return frozenset(found)
+
+
+def engine_names(model: torch.nn.Module) -> Callable[[str], str]:
+    """Return what makes vLLM's name of a weight of transformers' model.
+
+    transformers 5 has no module ``vision_model`` in the vision tower of LLaVA's models; vLLM 0.32 has.
+    """
+    tower = getattr(model, "vision_tower", None)
+    if tower is None or not hasattr(tower, "vision_model"):
+        return str
+    return lambda name: re.sub(r"\bvision_tower\.(?!vision_model\.)", "vision_tower.vision_model.", name)
 
 
 @torch.no_grad()

@@ -27,10 +27,13 @@ class UnpackedProduct:
     def __init__(self, linear: LinearFunction) -> None:
         self._linear = linear
 
-    def __call__(self, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def __call__(self, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows = states.flatten(0, -2)  # pictures have a first axis
         if len(rows) >= MIN_ROWS:
-            return self._linear(rows, weight, bias)
-        return self._linear(F.pad(rows, (0, 0, 0, MIN_ROWS - len(rows))), weight, bias)[: len(rows)]
+            found = self._linear(rows, weight, bias)
+        else:
+            found = self._linear(F.pad(rows, (0, 0, 0, MIN_ROWS - len(rows))), weight, bias)[: len(rows)]
+        return found.view(*states.shape[:-1], -1)
 
 
 class UnpackedProducts:
