@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,10 +26,13 @@ class RowPictures:
 
     def __init__(self, features: Sequence[Mapping[str, Any]], reader: PictureReader, model: Any) -> None:
         self._reader, self._model = reader, model
-        self._of_row: list[list[bytes]] = [list(each.get(FEATURE, ())) for each in features]
+        none: list[bytes] = []
+        self._of_row: list[list[bytes]] = [each.get(FEATURE, none) for each in features]
         known: dict[bytes, int] = {}
+        # The samples of a prompt have the same objects, which are read once.
+        of_object = {id(each): known.setdefault(digest_of(each), len(known)) for each in _distinct(self._of_row)}
         # Equal for rows with the same pictures, [B]: prompts that differ only by their pictures have the same ids.
-        self.numbers = np.array([known.setdefault(digest_of(each), len(known)) for each in self._of_row], np.int64)
+        self.numbers = np.array([of_object[id(each)] for each in self._of_row], np.int64)
 
     def added(
         self, inputs: ModelInputs, rows: NDArray[np.int64], prompts: Ragged, responses: Ragged, at: NDArray[np.int64]
@@ -64,6 +67,10 @@ class RowPictures:
             of_prompt = positions_of(self._model, prompt, self._reader.inputs(pictures), self._reader.token_id)
         after = int(of_prompt.max()) + 1 + torch.arange(max(len(response) - 1, 0))
         return torch.cat([of_prompt, after.expand(3, -1)], 1)
+
+
+def _distinct(lists: Iterable[list[bytes]]) -> Iterable[list[bytes]]:
+    return {id(each): each for each in lists}.values()
 
 
 def with_unused_picture(model: Any, embedded: Tensor, unused: Mapping[str, Tensor]) -> Tensor:
