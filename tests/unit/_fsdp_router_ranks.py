@@ -62,6 +62,13 @@ def updated(path: Path, **settings: Any) -> dict[str, Any]:
     return {"metrics": metrics, "weights": weights_of(learner.engine)}
 
 
+def balanced(path: Path, coefficient: float, **settings: Any) -> dict[str, Any]:
+    """Return the metrics of two updates with the loss that balances experts, and the weights after them."""
+    learner = build_learner(path, router_aux_loss_coef=coefficient, **settings)
+    metrics = [learner.update(my_rows(make_rows(), "even"), PolicyLoss()) for _ in range(2)]
+    return {"metrics": metrics, "weights": weights_of(learner.engine)}
+
+
 def rebalanced(path: Path, rate: float, rows: DataProto | None = None) -> dict[str, Any]:
     """Return the biases of a router that chooses with one, after an update, and the metrics of its loads."""
     learner = build_learner(path, router_bias_rate=rate, max_tokens=25)

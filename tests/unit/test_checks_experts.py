@@ -37,6 +37,11 @@ def test_a_model_without_experts_is_refused(tmp_path: Path) -> None:
     ("changes", "begins", "ends"),
     [
         ({"actor__freeze_router": True}, "actor.freeze_router is true, but", "or set actor.freeze_router=false."),
+        (
+            {"actor__router_aux_loss_coef": 0.001},
+            "actor.router_aux_loss_coef is 0.001, but",
+            "set actor.router_aux_loss_coef=0.",
+        ),
         ({"actor__router_bias_rate": 0.001}, "actor.router_bias_rate is 0.001, but", "set actor.router_bias_rate=0."),
     ],
 )
@@ -51,6 +56,21 @@ def test_no_option_of_experts_is_without_effect(
 def test_a_mixture_passes(tmp_path: Path, field: str) -> None:
     assert not problems(model__path=model(tmp_path, **{field: 8}), rollout__router_replay=True)
     assert not problems(model__path="owner/unknown", rollout__router_replay=True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        ("actor__freeze_router", True, "Set one of them to its default."),
+        ("actor__sequence_parallel_size", 2, "or use actor.router_bias_rate."),
+    ],
+)
+def test_a_loss_that_balances_nothing_or_parts_of_sequences_is_refused(
+    tmp_path: Path, option: str, value: object, remedy: str
+) -> None:
+    mixture = model(tmp_path, num_experts=8)
+    [problem] = problems(model__path=mixture, actor__router_aux_loss_coef=0.01, **{option: value})
+    assert problem.startswith("actor.router_aux_loss_coef is 0.01, but") and problem.endswith(remedy)
 
 
 def test_an_environment_is_refused(tmp_path: Path) -> None:

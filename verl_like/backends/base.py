@@ -191,6 +191,7 @@ class EngineSettings:
         router_replay: whether passes use the experts in the rows' column ``routed_experts``.
         router_bias_rate: step by which an update moves the biases of routers that choose with them.
         freeze_router: whether the weights of routers do not learn.
+        router_aux_loss_coef: coefficient of the imbalance of experts in updates.
     """
 
     model: ModelConfig
@@ -212,6 +213,7 @@ class EngineSettings:
     router_replay: bool = False
     router_bias_rate: float = 0.0
     freeze_router: bool = False
+    router_aux_loss_coef: float = 0.0
 
 
 class Learner(Protocol):

@@ -14,7 +14,12 @@ _OFF = "or set rollout.router_replay=false."
 
 
 def model_has_experts(config: Config, gpus: Gpus) -> Iterator[str]:
-    off = {"rollout.router_replay": "false", "actor.freeze_router": "false", "actor.router_bias_rate": "0"}
+    off = {
+        "rollout.router_replay": "false",
+        "actor.freeze_router": "false",
+        "actor.router_bias_rate": "0",
+        "actor.router_aux_loss_coef": "0",
+    }
     used = [option for option in off if value_of(config, option)]
     model = config_of(config.model.path, config.model.override_config) if used and config.model.path else {}
     if not model or any(model.get(name) for name in EXPERTS):
@@ -35,7 +40,22 @@ def replayed_rows_are_of_single_turns(config: Config, gpus: Gpus) -> Iterator[st
         )
 
 
+def balance_moves_routers_of_whole_sequences(config: Config, gpus: Gpus) -> Iterator[str]:
+    actor = config.actor
+    if not actor.router_aux_loss_coef:
+        return
+    found = f"actor.router_aux_loss_coef is {actor.router_aux_loss_coef:g}, but"
+    if actor.freeze_router:
+        yield f"{found} actor.freeze_router=true keeps the routers as they are. Set one of them to its default."
+    if actor.sequence_parallel_size > 1:
+        yield (
+            f"{found} ranks that share a sequence see parts of it (actor.sequence_parallel_size="
+            f"{actor.sequence_parallel_size}). Set actor.sequence_parallel_size=1, or use actor.router_bias_rate."
+        )
+
+
 EXPERT_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     model_has_experts,
     replayed_rows_are_of_single_turns,
+    balance_moves_routers_of_whole_sequences,
 )

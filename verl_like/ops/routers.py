@@ -8,6 +8,9 @@ A router of transformers chooses by ``torch.topk`` over all experts and computes
 
 Balance without an auxiliary loss (2408.15664): a router that adds a bias to its scores before it chooses has the bias
 moved against the loads of its experts.
+
+Balance with a loss (2412.19437, equations 17 to 20): within each response, the load of an expert times the mean of its
+affinity. It is summed over responses, so it does not depend on how rows are divided into passes.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,12 +26,30 @@ from torch.overrides import TorchFunctionMode
 
 _ROUTER = re.compile(r"Top[kK]Router$")  # names of transformers' classes
 _BIAS = "e_score_correction_bias"  # buffer of the routers whose choice has a bias
+_AFFINITIES = (
+    *(torch.softmax, Tensor.softmax, nn.functional.softmax),
+    *(torch.sigmoid, Tensor.sigmoid, nn.functional.sigmoid),
+)
 OWN = -1  # a token's expert that the router chooses itself
 
 
 def routers_of(model: nn.Module) -> list[Any]:
     """Return the routers of a model of transformers, in the order of its layers; none of a dense model."""
     return [module for module in model.modules() if _ROUTER.search(type(module).__name__)]
+
+
+class Sequences(NamedTuple):
+    """The positions of a pass at which experts are balanced.
+
+    Args:
+        positions: [T] int64 indices into the positions of the pass.
+        rows: [T] int64, the sequence of each.
+        num_rows: number of sequences.
+    """
+
+    positions: Tensor
+    rows: Tensor
+    num_rows: int
 
 
 class Routers:
@@ -66,6 +87,8 @@ class Routers:
         self._num_given: int | Tensor = 0
         self._weights: Tensor | None = None  # of the positions of the present pass
         self._loads: Tensor | None = None
+        self._sequences: Sequences | None = None
+        self._imbalances: dict[int, Tensor] = {}
         for layer, router in enumerate(routers):
             # FSDP keeps attributes of modules, and the class's forward stays as it is for other models.
             vars(router)["forward"] = partial(self._route, layer, partial(type(router).forward, router))
@@ -91,6 +114,18 @@ class Routers:
             weights: [K], by how much each position of a pass counts; None to count nothing.
         """
         self._weights = weights
+
+    def balance(self, sequences: Sequences) -> None:
+        """Compute the imbalance of the next pass with gradients, and of what backward computes again."""
+        self._sequences = sequences
+
+    def imbalance(self) -> Tensor:
+        """Return the imbalance of the newest pass, a sum over its sequences and a mean over layers.
+
+        It is 1 for a sequence whose tokens choose all experts equally often, and up to experts / k for one whose tokens
+        all choose the same ones.
+        """
+        return torch.stack([self._imbalances[layer] for layer in range(self.num_layers)]).mean()
 
     def take_loads(self, device: torch.device) -> Tensor:
         """Return [layers, experts] float64, the counts since the last call."""
@@ -131,7 +166,8 @@ class Routers:
 
     def _route(self, layer: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         weights = self._weights if torch.is_grad_enabled() else None
-        if self._given is None and not self._records and weights is None:
+        sequences = self._sequences if torch.is_grad_enabled() else None
+        if self._given is None and not self._records and weights is None and sequences is None:
             return forward(*args, **kwargs)
         choice = _Choice(self.num_experts, self.top_k, None if self._given is None else self._given[:, layer])
         with choice:
@@ -143,6 +179,9 @@ class Routers:
             self._recorded[layer] = choice.chosen
         if weights is not None:
             self._add_load(layer, choice.chosen, weights)
+        if sequences is not None:
+            assert choice.affinities is not None, "a router took neither the softmax nor the sigmoid of its logits"
+            self._imbalances[layer] = imbalance(choice.affinities, choice.chosen, sequences)
         self._num_other += choice.num_other
         self._num_given += choice.num_given
         return output
@@ -155,6 +194,24 @@ class Routers:
         self._loads[layer].index_add_(0, chosen.reshape(-1), weights.double().repeat_interleave(self.top_k))
 
 
+def imbalance(affinities: Tensor, chosen: Tensor, sequences: Sequences) -> Tensor:
+    """Return the sum over sequences of each expert's load times the mean of its affinity.
+
+    Args:
+        affinities: [K, experts], not negative; each position's are divided by their sum.
+        chosen: [K, k] int64.
+    """
+    positions, rows, num_rows = sequences
+    of_positions = affinities.index_select(0, positions).float()
+    of_positions = of_positions / of_positions.sum(1, keepdim=True)
+    num_experts, top_k = affinities.shape[1], chosen.shape[1]
+    zeros = of_positions.new_zeros(num_rows, num_experts)
+    lengths = torch.bincount(rows, minlength=num_rows).clamp(min=1)[:, None]
+    counts = nn.functional.one_hot(chosen.index_select(0, positions), num_experts).sum(1).to(zeros.dtype)
+    loads = zeros.index_add(0, rows, counts) * (num_experts / top_k) / lengths
+    return (loads * zeros.index_add(0, rows, of_positions) / lengths).sum()
+
+
 class _Choice(TorchFunctionMode):
     """Sees the choice of experts in a router's forward, and replaces it by given experts."""
 
@@ -162,6 +219,7 @@ class _Choice(TorchFunctionMode):
         super().__init__()
         self._num_experts, self._top_k, self._given = num_experts, top_k, given
         self.chosen: Tensor | None = None  # [K, k] int64
+        self.affinities: Tensor | None = None  # [K, experts], softmax or sigmoid of the logits
         self.num_calls = 0
         self.num_other: int | Tensor = 0  # tokens for which the router would have chosen others
         self.num_given: int | Tensor = 0
@@ -170,6 +228,8 @@ class _Choice(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         found = func(*args, **(kwargs or {}))
+        if func in _AFFINITIES and found.dim() == 2 and found.shape[1] == self._num_experts:
+            self.affinities = found
         if func not in (torch.topk, torch.Tensor.topk):
             return found
         of_experts: Tensor = args[0]

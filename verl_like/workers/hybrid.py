@@ -65,6 +65,7 @@ def build_roles(setup: WorkerSetup) -> dict[str, Any]:
                     router_replay=config.rollout.router_replay,
                     router_bias_rate=config.actor.router_bias_rate,
                     freeze_router=config.actor.freeze_router,
+                    router_aux_loss_coef=config.actor.router_aux_loss_coef,
                 )
             )
             roles |= _actor(setup, policy, rollout)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed._composable.checkpoint_activation import checkpoint
 
+from verl_like.algorithms.types import BatchTotals
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.checkpoint import load_sharded_weights
 from verl_like.backends.fsdp.collectives import is_first_of_node
@@ -169,6 +170,10 @@ class FsdpEngine(ABC, Generic[Model]):
 
     def _pictures_of(self, rows: DataProto) -> RowPictures | None:
         """Return the pictures of these rows; None if the model reads none or the rows have none."""
+        return None
+
+    def auxiliary_loss(self, totals: BatchTotals) -> Tensor | None:
+        """Return what the last pass adds to the loss of a mini-batch, whatever the loss; None for nothing."""
         return None
 
     def rebalance(self, *, has_moved: bool) -> dict[str, float]:

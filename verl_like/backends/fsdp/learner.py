@@ -87,7 +87,10 @@ class FsdpLearner:
             of_pass = padded_columns(columns, batch.rows, device=device)
             of_pass |= taken_columns(of_rows, batch.rows, device=device)
             share = loss(outputs, of_pass, totals)
-            share.loss.backward()
+            auxiliary = engine.auxiliary_loss(totals)
+            (share.loss if auxiliary is None else share.loss + auxiliary).backward()
+            if auxiliary is not None:
+                share.metrics["moe/aux_loss"] = auxiliary.detach()
             for name, value in share.metrics.items():
                 # Ranks that share rows all compute the same metrics.
                 own = value.detach().double() / engine.settings.sequence_parallel_size

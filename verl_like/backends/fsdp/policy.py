@@ -13,6 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from verl_like.algorithms.types import BatchTotals
 from verl_like.backends.base import EngineSettings
 from verl_like.backends.fsdp.compiled_layers import LayerSpec, compile_layers
 from verl_like.backends.fsdp.engine import resolve_dtype
@@ -28,7 +29,7 @@ from verl_like.ops.compilation import TileSpec, compiled_tile_functions, tile_fu
 from verl_like.ops.divergence import GeneralisedJsd
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
-from verl_like.ops.routers import Routers, routers_of
+from verl_like.ops.routers import Routers, Sequences, routers_of
 from verl_like.protocol import FEATURES, DataProto
 
 
@@ -78,10 +79,18 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
         found = {f"moe/max_load/{layer}": value for layer, value in enumerate(over_mean.tolist())}
         return {**found, "moe/max_load": float(over_mean.max()), "moe/unused_frac": float((loads == 0).double().mean())}
 
+    def auxiliary_loss(self, totals: BatchTotals) -> Tensor | None:
+        """Return the imbalance of experts by its coefficient: the mean over sequences and layers."""
+        coefficient, routers = self.settings.router_aux_loss_coef, self.module.routers
+        if not coefficient or routers is None:
+            return None
+        return routers.imbalance() * (coefficient / totals.num_sequences)
+
     @property
     def _needs_routers(self) -> bool:
         """Whether an option needs the experts of each token, which compiled layers do not record."""
-        return self.settings.router_replay or self.settings.router_bias_rate > 0
+        settings = self.settings
+        return settings.router_replay or settings.router_bias_rate > 0 or settings.router_aux_loss_coef > 0
 
     def take_routing_difference(self) -> tuple[int, int]:
         """Implement ``PolicyEngine.take_routing_difference``."""
@@ -102,6 +111,10 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
 
     def outputs(self, batch: MicroBatch, *, entropy: bool) -> dict[str, Tensor]:
         """Compute ``log_probs``; ``entropy`` if requested; and with a teacher the ``divergence`` from it."""
+        if self.settings.router_aux_loss_coef and self.module.routers is not None:
+            predictors = batch.inputs.predictors[: batch.inputs.num_targets]
+            rows = batch.valid.nonzero()[: len(predictors), 0]
+            self.module.routers.balance(Sequences(predictors, rows, len(batch.valid)))
         stats = self.module(
             batch.inputs,
             temperature=self.settings.temperature,

@@ -122,6 +122,11 @@ class ActorConfig(PolicyLossConfig):
         "Of mixtures whose routers choose with a bias (DeepSeek-V3), the step by which each update moves an expert's "
         "bias towards the mean load (2408.15664).",
     )
+    router_aux_loss_coef: float = non_negative(
+        0.0,
+        "Of mixtures of experts, the coefficient of a loss that evens the load of experts within each response "
+        "(2412.19437); 1e-4 to 1e-2 are usual.",
+    )
     freeze_router: bool = option(False, "Keep the routers of a mixture of experts as they are.")
     optim: OptimConfig = option(OptimConfig, "Optimiser of the actor.")
     fsdp: FsdpConfig = option(FsdpConfig, "Sharding of the actor.")

@@ -134,6 +134,12 @@ ACTOR: tuple[Metric, ...] = (
         "update",
     ),
     Metric("moe/max_load/<n>", "ratio", "The same of the n-th layer with experts, from 0.", "update"),
+    Metric(
+        "moe/aux_loss",
+        "nats",
+        "The imbalance of experts by actor.router_aux_loss_coef; with balanced experts it is the coefficient.",
+        "update",
+    ),
     Metric("moe/unused_frac", "fraction", "Experts without a token in an update.", "update"),
     Metric("actor/skipped_updates", "updates", "Updates skipped because the gradient norm was not finite.", "update"),
 )
