@@ -5,6 +5,7 @@ folder.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,15 +15,18 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 from transformers import AutoTokenizer
+from transformers.utils import cached_file
 
 from verl_like.backends.fsdp.gathering import Gather, Pieces
 from verl_like.backends.fsdp.models import HEAD, VALUE_HEAD_FILE, ShardedModel, ValueModel
 from verl_like.backends.model_folder import fresh_folder
+from verl_like.backends.pictures import reads_pictures
 from verl_like.config.schema import ModelConfig
 
 log = logging.getLogger(__name__)
 
 _PREFIX = "backbone."
+_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 
 
 class _Sharded:
@@ -121,7 +125,7 @@ def _buckets(parameters: list[_Sharded], *, widest: int) -> Iterator[list[_Shard
 def export_folder(
     path: Path, *, module: ShardedModel, model: ModelConfig, dtype: torch.dtype, tensors: Iterable[tuple[str, Tensor]]
 ) -> None:
-    """Write config, weights in ``dtype`` and tokenizer as a Hugging Face folder.
+    """Write config, weights in ``dtype``, tokenizer and processor of pictures as a Hugging Face folder.
 
     ``path`` appears complete or not at all, and an older folder is replaced. All ranks gather, rank 0 writes, and all
     return when it is done.
@@ -145,6 +149,8 @@ def _write(
     with fresh_folder(path) as fresh:
         _write_model(fresh, state=state, module=module, dtype=dtype)
         _write_tokenizer(fresh, model=model)
+        if reads_pictures(module.backbone.config):
+            _copy_processor(fresh, model.path)
 
 
 def _write_model(fresh: Path, *, state: dict[str, Tensor], module: ShardedModel, dtype: torch.dtype) -> None:
@@ -169,3 +175,13 @@ def _write_tokenizer(folder: Path, *, model: ModelConfig) -> None:
         log.warning("%s contains no tokenizer, so the exported folder has none. Set model.tokenizer_path.", source)
         return
     AutoTokenizer.from_pretrained(source, trust_remote_code=model.trust_remote_code).save_pretrained(folder)
+
+
+def _copy_processor(folder: Path, source: str) -> None:
+    """Copy the files of a model's processors unchanged: saving them again would write another version's defaults."""
+    for name in _PROCESSOR_FILES:
+        found = cached_file(  # None for a file that the folder or the repository lacks; those in use were downloaded
+            source, name, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+        )
+        if found is not None:
+            shutil.copyfile(found, folder / name)
