@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from verl_like.algorithms.roles import needs
-from verl_like.checks.families import reads_pictures
+from verl_like.checks.families import PICTURE_FAMILIES, reads_pictures
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.models import own_config
 from verl_like.config.schema import Config
 
 
 def freezing_vision_needs_a_model_of_pictures(config: Config, gpus: Gpus) -> Iterator[str]:
-    if config.model.freeze_vision and config.model.path and not reads_pictures(own_config(config.model.path)):
+    known = own_config(config.model.path) if config.model.freeze_vision and config.model.path else {}
+    if known and not reads_pictures(known):
         yield (
-            f"model.freeze_vision is true, but {config.model.path} reads text only (no vision_config in its "
-            "config.json). Name a vision-language model, or set model.freeze_vision=false."
+            f"model.freeze_vision is true, but {config.model.path} reads text only (model_type in its config.json is "
+            f"{known.get('model_type')}). Name a model of the types {', '.join(PICTURE_FAMILIES)}, or set "
+            "model.freeze_vision=false."
         )
 
 
