@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_like.imports import TORCHVISION_FOLDER
 from verl_like.machine.capacity import SPACE, space_needed
 from verl_like.machine.findings import Status
+from verl_like.machine.packages import TORCHVISION_FOLDER
 from verl_like.machine.probes import disk
 
 HERE = Path(__file__).parent
@@ -98,7 +98,8 @@ def install(accelerator: str, *, torch_index: str, checks_hashes: bool = True) -
     finding = disk(space_needed(space, venv))
     if finding.status is Status.MISSING:
         raise Refused(f"not enough disk space: {finding.value}. To continue, {finding.remedy}.")
-    progress = Progress(total=len(to_do) + len(torch_stages) + (accelerator == "cpu"), log=venv / "setup.log")
+    torchvision = missing_torchvision() if accelerator == "cpu" else []
+    progress = Progress(total=len(to_do) + len(torch_stages) + len(torchvision), log=venv / "setup.log")
     with progress:
         for _ in torch_stages:
             progress.run([*PIP, "install", *torch.options, torch.requirement], packages=1)
@@ -106,24 +107,22 @@ def install(accelerator: str, *, torch_index: str, checks_hashes: bool = True) -
             with written(locked(lock, stage) if checks_hashes else "\n".join(stage)) as file:
                 hashes = ["--require-hashes"] if checks_hashes else []
                 progress.run([*PIP, "install", "--no-deps", *hashes, "-r", str(file)], packages=len(stage))
-        if accelerator == "cpu":
-            install_torchvision(progress, checks_hashes=checks_hashes)
+        for pin in torchvision:
+            folder, lock = Path(sys.prefix) / TORCHVISION_FOLDER, HERE / "cuda.lock"
+            shutil.rmtree(folder, ignore_errors=True)
+            with written(locked(lock, [pin]) if checks_hashes else pin) as file:
+                target = ["--target", str(folder), *["--require-hashes"] * checks_hashes]
+                progress.run([*PIP, "install", "--no-deps", *target, "-r", str(file)], packages=1)
 
 
-def install_torchvision(progress: Progress, *, checks_hashes: bool) -> None:
-    """Install torchvision, which models of pictures need, into a folder where only runs find it.
+def missing_torchvision() -> list[str]:
+    """Return the pin of the torchvision that models of pictures need on a machine without GPUs; none if it is installed.
 
-    Its files and hashes are those of the lock for CUDA: the package index has no other build.
+    It is that of the lock for CUDA, because the package index has no other build, in a folder where only runs find it.
     """
-    lock, folder = HERE / "cuda.lock", Path(sys.prefix) / TORCHVISION_FOLDER
-    [pin] = [each for each in pins_of(lock) if each.startswith("torchvision==")]
-    if (folder / f"{pin.replace('==', '-')}.dist-info/RECORD").is_file():
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    with written(locked(lock, [pin]) if checks_hashes else pin) as file:
-        hashes = ["--require-hashes"] if checks_hashes else []
-        target = ["--target", str(folder)]
-        progress.run([*PIP, "install", "--no-deps", *hashes, *target, "-r", str(file)], packages=1)
+    folder = Path(sys.prefix) / TORCHVISION_FOLDER
+    pins = [pin for pin in pins_of(HERE / "cuda.lock") if pin.startswith("torchvision==")]
+    return [pin for pin in pins if not (folder / f"{pin.replace('==', '-')}.dist-info/RECORD").is_file()]
 
 
 def torch_build(accelerator: str, *, torch_index: str) -> Torch:

@@ -16,14 +16,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from verl_like.machine.packages import TORCHVISION_FOLDER
+
 # vLLM depends on these. Models of pictures need torchvision, for its functions that resize; text models need none.
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 # The compiled operators that torchvision describes when it is imported without its library (0.28); no model calls them.
 _OPERATORS = ("nms", "qnms")
-_declared: list[object] = []  # keeps the declarations alive
-# Below sys.prefix: where `make setup` puts the torchvision of the package index on a machine without GPUs. In
-# site-packages, with a CPU build of torch, it would make `import transformers` fail in every program.
-TORCHVISION_FOLDER = "lib/torchvision-for-cpu"
 
 
 @contextmanager
@@ -78,7 +76,7 @@ class _Loader(SourceFileLoader):
     """Imports torchvision after its operators have been declared."""
 
     def exec_module(self, module: ModuleType) -> None:
-        declare_operators()
+        vars(module)["_declared"] = declared_operators(Path(self.path).parent)  # as long as the module lives
         super().exec_module(module)
 
 
@@ -101,25 +99,27 @@ class _Finder(MetaPathFinder):
         return PathFinder.find_distributions(DistributionFinder.Context(name=context.name, path=[self._folder]))
 
 
-def declare_operators() -> None:
-    """Declare torchvision's operators, unless its library loads, so that its other parts can be imported.
+def declared_operators(folder: Path) -> object:
+    """Declare the operators of the torchvision in this folder, so that its other parts can be imported.
 
     The package index has only a build for CUDA, whose library a CPU build of torch cannot load. torchvision then fails
     when it describes its operators.
+
+    Returns:
+        An object that keeps the declarations; None if the library loads and has declared them.
     """
     import torch
 
-    spec = importlib.util.find_spec("torchvision")
-    libraries = list(Path(spec.origin).parent.glob("_C*.so")) if spec is not None and spec.origin else []
-    if not libraries or _declared:
-        return
     try:
-        torch.ops.load_library(str(libraries[0]))  # type: ignore[no-untyped-call]
+        for library in folder.glob("_C*.so"):
+            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+            return None
     except OSError:
-        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-        for name in _OPERATORS:
-            library.define(f"{name}(Tensor values) -> Tensor")  # type: ignore[no-untyped-call]
-        _declared.append(library)
+        pass
+    declared = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+    for name in _OPERATORS:
+        declared.define(f"{name}(Tensor values) -> Tensor")  # type: ignore[no-untyped-call]
+    return declared
 
 
 @atexit.register

@@ -18,4 +18,4 @@ def setup_of(teachers: dict[str, str], *, temperature: float = 1.0) -> WorkerSet
 
 def remote(table: DataProto) -> Any:
     """Return rows whose columns are here."""
-    return SimpleNamespace(fetch=lambda columns, timeout_s: table.only(columns))
+    return SimpleNamespace(columns=frozenset(table.columns), fetch=lambda columns, timeout_s: table.only(columns))

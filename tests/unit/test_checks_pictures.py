@@ -38,7 +38,7 @@ def test_freezing_vision_needs_a_model_that_has_it(tmp_path: Path) -> None:
     assert not problems(model__path=path)
     assert problems(model__path=path, model__freeze_vision=True) == [
         f"model.freeze_vision is true, but {path} reads text only (model_type in its config.json is qwen3). "
-        "Name a model of the types qwen2_5_vl, qwen3_vl, or set model.freeze_vision=false."
+        "Name a model of the types qwen2_5_vl, qwen3_vl, llava, or set model.freeze_vision=false."
     ]
 
 
@@ -74,7 +74,11 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
         "a teacher with a privileged context reads text only.",
         "Set algorithm.distill_teacher=ref.",
     ),
-    "adapter": ({"model__lora__rank": 8}, "adapters are for text models.", "Set model.lora.rank=0."),
+    "adapter": (
+        {"model__lora__rank": 8, "rollout__lora": "adapter"},
+        "rollout.lora=adapter is for text models.",
+        "Set rollout.lora=merged.",
+    ),
     "reference": (
         {"ref__path": "other"},
         "its reference must be the model itself.",

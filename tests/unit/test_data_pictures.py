@@ -557,6 +557,7 @@ def test_a_picture_that_exif_turns_has_the_size_that_is_seen(form: str) -> None:
     assert decoded(content).size == (2, 8)
 
 
+@pytest.mark.processes
 def test_pillow_is_imported_only_for_pictures() -> None:
     code = (
         "import sys; import verl_like.data.row_pictures, verl_like.data.custom_rows;"

@@ -100,7 +100,7 @@ class LocalRows:
     """Rows of a batch that need no store."""
 
     def __init__(self, table: DataProto) -> None:
-        self._table = table
+        self._table, self.columns = table, frozenset(table.columns)
 
     def fetch(self, columns: Sequence[str], *, timeout_s: float) -> DataProto:
         return DataProto({name: self._table[name] for name in columns})

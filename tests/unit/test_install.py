@@ -18,6 +18,7 @@ from packaging.specifiers import SpecifierSet
 
 from requirements import install
 from requirements.install import Refused, is_installed, remove_unfinished, torch_build
+from verl_like.machine.packages import TORCHVISION_FOLDER
 
 ROOT = Path(__file__).parents[2]
 LOCKED = re.findall(r"^([\w.-]+)==", (ROOT / "requirements/cpu.lock").read_text(), re.MULTILINE)
@@ -55,6 +56,8 @@ def installing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Install]
     digests = {name: sha256((wheels / f"{name}-1.0-py3-none-any.whl").read_bytes()) for name in PINS if name != "torch"}
     pins = (f"{name}==1.0 \\\n    --hash=sha256:{digest.hexdigest()}\n" for name, digest in digests.items())
     (requirements / "cpu.lock").write_text(f"# made by a test\n{''.join(pins)}")
+    digest = sha256(wheel(wheels, "torchvision", "3.0").read_bytes()).hexdigest()
+    (requirements / "cuda.lock").write_text(f"# likewise\ntorchvision==3.0 \\\n    --hash=sha256:{digest}\n")
     venv.create(checkout / ".venv", with_pip=True)
 
     def start(*options: str) -> subprocess.CompletedProcess[str]:
@@ -102,7 +105,9 @@ def test_an_installation_that_was_cut_off_continues(installing: tuple[Path, Inst
     (half / "METADATA").write_text("Metadata-Version: 2.1\nName: alpha\nVersion: 1.0\n")
     second = start()
     assert second.returncode == 0, second.stderr
-    assert "installed 3 packages in" in second.stdout  # torch is there already
+    assert "installed 4 packages in" in second.stdout  # torch is there already
+    assert (checkout / ".venv" / TORCHVISION_FOLDER / "torchvision.py").exists(), "only runs look there"
+    assert not (site(checkout) / "torchvision.py").exists()
     assert {f"{name}.py" for name in PINS} <= {file.name for file in site(checkout).iterdir()}
 
     third = start()

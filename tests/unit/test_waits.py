@@ -8,6 +8,7 @@ from tests.tools.house import modules
 from tests.tools.waits import calls_into_ray, unbounded
 
 MODULES = modules()
+OF_A_PICTURE = "reading or decoding a picture ends; a store has its timeouts"
 OF_GROUP = "a collective: it has the timeout of its process group, which workers/setup.py gives"
 KILLED = "the process was killed in the line before, and is no longer there when the kernel has let it go"
 FOR_PARENT = "the process waits for its parent's next request, and ends when the parent's end of the pipe closes"
@@ -22,6 +23,8 @@ REASONS = {
     "backends.fsdp.sharding:_mesh: init_device_mesh": OF_GROUP,
     "backends.fsdp.gathering:SharedGather._wait: dist.barrier": OF_GROUP,
     "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,
+    "data.row_pictures:counted_prompts: job.result": OF_A_PICTURE,
+    "data.row_pictures:picture_contents: job.result": OF_A_PICTURE,
     "dashboard.keys:TerminalKeys.pressed: os.read": "select has found a key",
     "environments.nursery_connection:NurseryConnection.close: self._nursery.wait": "has its timeouts within",
     "report.refreshed:RefreshedContent.current: self._building.acquire": "the first request builds it from files",

@@ -16,6 +16,9 @@ COMMANDS = {
 }
 # Libraries that wheels load but do not contain.
 LIBRARIES = {"libnuma.so.1": Package("libnuma1", "numactl-libs")}
+# Below sys.prefix: where `make setup` puts the torchvision of the package index on a machine without GPUs. In
+# site-packages, with a CPU build of torch, it would make `import transformers` fail in every program.
+TORCHVISION_FOLDER = "lib/torchvision-for-cpu"
 PACKAGES = (PYTHON, HEADERS, VENV, *COMMANDS.values(), *LIBRARIES.values())
 
 # Libraries that wheels also load; the packages above install them on every distribution that we know.
