@@ -116,7 +116,7 @@ def install(accelerator: str, *, torch_index: str, checks_hashes: bool = True) -
 
 
 def missing_torchvision() -> list[str]:
-    """Return the pin of the torchvision that models of pictures need on a machine without GPUs; none if it is installed.
+    """Return the pin of the torchvision that models of pictures need without a GPU; none if it is installed.
 
     It is that of the lock for CUDA, because the package index has no other build, in a folder where only runs find it.
     """

@@ -1,12 +1,10 @@
-"""Make the colours model: ``python -m recipes.colours.model --out DIR``.
+"""The colours model: a tokenizer of words, a processor of pictures and a small randomly initialised Qwen2.5-VL.
 
-A tokenizer of words, a processor of pictures and a small randomly initialised Qwen2.5-VL model, saved as a Hugging Face
-folder that transformers and vLLM load.
+They are saved as a Hugging Face folder that transformers and vLLM load.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import torch
@@ -100,15 +98,3 @@ def write_model(out: Path, seed: int) -> int:
     size = {"shortest_edge": (PATCH * MERGED) ** 2, "longest_edge": (16 * PATCH * MERGED) ** 2}
     Qwen2VLImageProcessorPil(patch_size=PATCH, merge_size=MERGED, size=size).save_pretrained(out)
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Make the colours model: tokenizer, processor and random weights.")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the model")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random weights")
-    args = parser.parse_args(argv)
-    print(f"{args.out}: {write_model(args.out, args.seed):,} parameters")
-
-
-if __name__ == "__main__":
-    main()

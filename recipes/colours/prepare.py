@@ -1,4 +1,4 @@
-"""Make the colours: ``python -m recipes.colours.prepare --out DIR``.
+"""Make the colours: ``python -m recipes.colours.prepare --out DIR`` writes ``DIR/data`` and the model ``DIR/init``.
 
 Each picture shows a rectangle of one of six colours on grey noise, of random position, size and shade, and the question
 is which colour it is. Only the picture decides the answer. Validation has other pictures.
@@ -6,7 +6,6 @@ is which colour it is. Only the picture decides the answer. Validation has other
 
 from __future__ import annotations
 
-import argparse
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
+
+from recipes.colours.model import write_model
+from recipes.small_chat import prepare
 
 SHADES = {
     "red": (220, 40, 40),
@@ -65,11 +67,7 @@ def write_all(out: Path, seed: int) -> dict[str, int]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Make the pictures of the colours recipe.")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the files")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the pictures")
-    args = parser.parse_args(argv)
-    print(f"{args.out}: " + ", ".join(f"{name}.parquet {n} rows" for name, n in write_all(args.out, args.seed).items()))
+    prepare(argv, write_all, write_model)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Generate ``docs/models.md``, the page of the families that tests/e2e/test_families.py runs."""
+"""Generate ``docs/models.md``, the page of the families that tests/e2e/test_families.py and test_pictures.py run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.families.models import FAMILIES
+from tests.families.pictures import PICTURE_FAMILIES
 
 PAGE = Path(__file__).parents[2] / "docs/models.md"
 
@@ -19,22 +20,42 @@ Larger models of a family use the same code; none of them was run here.
 | family | models | architecture | needs |
 |---|---|---|---|
 """
+PICTURES = """
+## Pictures
+
+The policy of a run that generates may read pictures ([data.md](data.md#pictures)). A small model of each of these
+families runs three steps of GRPO, with a reference and two updates per step (`tests/e2e/test_pictures.py`), with
+log-probs equal in the same way. [recipes/colours](../recipes/colours/README.md) trains one that learns.
+
+| family | models | architecture |
+|---|---|---|
+"""
 TAIL = """
+[vision.md](vision.md) lists what these models do not train with.
+
+## Refused models
+
 A model is refused before anything starts if its numbers would be wrong: logits that are scaled after the output layer
 (Granite, Cohere), quantised weights, layers that mix the tokens of packed rows (`model.remove_padding=false` computes
 them row by row), attention sinks (gpt-oss). A model is also refused if its `config.json` shows that it is not a
-decoder-only text model: a vision or audio model, an encoder, an encoder-decoder.
+decoder-only model of text or one of the families above: another vision model, an audio model, an encoder, an
+encoder-decoder. Critics, reward models and judges read only text.
 """
 
 
 def page() -> str:
-    return HEAD + "".join(_rows()) + TAIL
+    return HEAD + "".join(_rows()) + PICTURES + "".join(_picture_rows()) + TAIL
 
 
 def _rows() -> Iterator[str]:
     for name, family in FAMILIES.items():
         needs = " ".join(f"`{override}`" for override in family.overrides)
         yield f"| {name} | {family.models} | {family.peculiar} | {needs} |\n"
+
+
+def _picture_rows() -> Iterator[str]:
+    for name, family in PICTURE_FAMILIES.items():
+        yield f"| {name} | {family.models} | {family.peculiar} |\n"
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ PICTURE_FAMILIES: dict[str, PictureFamily] = {
     "Qwen2.5-VL": PictureFamily(
         config=lambda tokenizer: small_qwen25_vl(tokenizer, 0).config,
         models="Qwen/Qwen2.5-VL-3B-Instruct to 72B",
-        peculiar="pictures; rotary positions of time, height and width; attention within windows of a picture",
+        peculiar="rotary positions of time, height and width; attention within windows of a picture",
         patch=14,
         processor=_qwen_processor,
         sizes=_qwen_sizes(14),
@@ -170,7 +170,7 @@ PICTURE_FAMILIES: dict[str, PictureFamily] = {
     "Qwen3-VL": PictureFamily(
         config=_qwen3_vl,
         models="Qwen/Qwen3-VL-2B-Instruct to 32B",
-        peculiar="pictures; interleaved rotary positions; features of a picture added to the first layers",
+        peculiar="interleaved rotary positions; features of a picture added to the first layers",
         patch=PATCH,
         processor=_qwen_processor,
         sizes=_qwen_sizes(PATCH),
@@ -178,7 +178,7 @@ PICTURE_FAMILIES: dict[str, PictureFamily] = {
     "LLaVA": PictureFamily(
         config=_llava,
         models="llava-hf/llava-1.5-7b-hf, 13b",
-        peculiar="pictures; CLIP, of which the last layer but one is read, and a projection",
+        peculiar="CLIP, of which the last layer but one is read, and a projection",
         patch=14,
         processor=_llava_processor,
         sizes=((56, 56),),

@@ -33,6 +33,7 @@ from verl_like.reward.functions import Scoring
 from verl_like.reward.scorer_messages import RowGroundTruth, Sample
 from verl_like.reward.specs import function_specs
 from verl_like.training.sft_rows import sft_rows
+from verl_like.training.tasks import picture_tokens
 
 TABLE = table()
 MAX_LINES = 15  # of a script
@@ -218,11 +219,19 @@ def test_a_recipe_reads_and_scores_what_its_prepare_command_makes(file: Path, re
             assert len(read(read_rows(files), config.data, tokenizer)[0]) > 0
         return
     train, held_out = (
-        PromptDataset(read_rows(files), config.data, tokenizer, needs_ground_truth=config.needs_ground_truth)
+        PromptDataset(
+            read_rows(files),
+            config.data,
+            tokenizer,
+            needs_ground_truth=config.needs_ground_truth,
+            pictures=picture_tokens(config),
+        )
         for files in (config.data.train_files, config.data.val_files)
     )
-    # The games of an environment may differ only in columns.
-    in_train, in_held_out = ({(prompt.text, repr(prompt.columns)) for prompt in some} for some in (train, held_out))
+    # The games of an environment may differ only in columns, and questions only in their pictures.
+    in_train, in_held_out = (
+        {(prompt.text, repr(prompt.columns), repr(prompt.features)) for prompt in some} for some in (train, held_out)
+    )
     assert not in_train & in_held_out
     with HttpService(reply({"choices": [{"message": {"content": "Quite good: [[7]]"}}]})) as judge:
         if "url" in config.reward.function_kwargs:
