@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText
 
 from tests.families.pictures import PICTURE_FAMILIES
 from tests.unit._fsdp_picture_ranks import SETTINGS, pictured_rows, updated
-from tests.unit._fsdp_ranks import build_engine
+from tests.unit._fsdp_ranks import PolicyLoss, build_engine, build_learner
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 from verl_like.backends.pictures import FEATURE, PictureReader, forbidden_ids, is_of_vision
@@ -84,6 +84,18 @@ def test_layouts_do_not_change_updates(path: Path, expected: dict[str, Any], set
 def test_two_ranks_update_as_one(path: Path, expected: dict[str, Any], setting: str, split: str) -> None:
     for found in on_ranks(partial(updated, **SETTINGS[setting]), path, split, world_size=2):
         assert_same_run(expected, found)
+
+
+def test_a_run_continues_after_a_batch_without_pictures(path: Path, tmp_path: Path) -> None:
+    rows = pictured_rows(path)
+    text = rows.select_idxs([9, 10, 11])
+    assert not any(each[FEATURE] for each in text["features"])
+    learner = build_learner(path)
+    learner.update(text, PolicyLoss())
+    learner.save(tmp_path)
+    other = build_learner(path)
+    other.load(tmp_path)
+    assert learner.update(rows, PolicyLoss()) == other.update(rows, PolicyLoss())
 
 
 def test_adapters_are_on_the_language_part(path: Path) -> None:

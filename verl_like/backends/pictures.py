@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer, PreTrainedConfig
 
 from verl_like.config.schema import ModelConfig
@@ -44,6 +44,16 @@ def generator_class(config: PreTrainedConfig) -> Any:
 def is_of_vision(name: str) -> bool:
     """Return whether a parameter of a model without its output layer reads pictures."""
     return name.partition(".")[0] in _PARTS_OF_VISION
+
+
+def unused_parameters(model: Any) -> list[nn.Parameter]:
+    """Return the parameters of a model without its output layer that no picture reaches: LLaVA reads an inner layer."""
+    tower, layer = getattr(model, "vision_tower", None), getattr(model.config, "vision_feature_layer", None)
+    if tower is None or not isinstance(layer, int):
+        return []
+    layers = tower.encoder.layers
+    num_used = layer + len(layers) + 1 if layer < 0 else layer  # the first state is the embedding
+    return [*layers[num_used:].parameters(), *tower.post_layernorm.parameters()]
 
 
 def forbidden_ids(config: PreTrainedConfig) -> list[int]:

@@ -102,6 +102,9 @@ class FsdpLearner:
     def _step(self) -> dict[str, float]:
         """Move the weights by the gradients, unless these are not finite; return metrics of the update."""
         lr = self._lr()
+        for parameter in self.engine.module.parameters():
+            if parameter.requires_grad and parameter.grad is None:  # no row of the mini-batch has a picture
+                parameter.grad = torch.zeros_like(parameter)
         grad_norm = clip_grad_norm(self.engine.module.parameters(), self._optim.max_grad_norm)
         is_finite = bool(np.isfinite(grad_norm))
         if is_finite:

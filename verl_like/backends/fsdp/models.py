@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from verl_like.backends.fsdp.fused_layers import with_fused_layers
 from verl_like.backends.fsdp.loading import Auto, skeleton
 from verl_like.backends.fsdp.row_pictures import with_unused_picture
-from verl_like.backends.pictures import forbidden_ids, generator_class, is_of_vision, reads_pictures
+from verl_like.backends.pictures import forbidden_ids, generator_class, is_of_vision, reads_pictures, unused_parameters
 from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
 from verl_like.ops.divergence import States
@@ -84,6 +84,8 @@ class ShardedModel(nn.Module):
         self.requires_grad_(not is_frozen)
         for router in routers_of(self.backbone) if self.freezes_routers else ():
             router.requires_grad_(False)
+        for parameter in unused_parameters(self.backbone.base_model):
+            parameter.requires_grad_(False)
         if self.freezes_vision:
             for name, parameter in self.backbone.base_model.named_parameters():
                 parameter.requires_grad_(parameter.requires_grad and not is_of_vision(name))
