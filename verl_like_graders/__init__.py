@@ -23,6 +23,7 @@ GRADERS: dict[str, str] = {
     "lighteval/MATH": "math_answer",
     "DigitalLearningGmbH/MATH-lighteval": "math_answer",
     "HuggingFaceH4/MATH-500": "math_answer",
+    "hiyouga/geometry3k": "math_answer",
     "math_dapo": "math_answer",
     "math_dapo_reasoning": "math_answer",
     "aime": "math_answer",

@@ -11,7 +11,7 @@ from verl_like.config.compose import read
 from verl_like.config.readers import CommandSettings, OnlyOnGpus, TranslatedRecipe
 from verl_like.config.reading_limits import bounded
 from verl_like_migrate.migration import migrate, settings_of, translated
-from verl_like_migrate.modalities import reads_more
+from verl_like_migrate.modalities import refuses_model
 from verl_like_migrate.programs import jobs
 from verl_like_migrate.settings import read_words
 from verl_like_migrate.tables import Table, table
@@ -84,11 +84,11 @@ def recipe(peer: str, path: Path, arguments: Sequence[str], *, only_on_gpus: Onl
     found = migrate(peer, path, arguments, environment=os.environ)
     config = read(None, [], settings=settings_of(found.translation))[0].config
     found = found.without_gpus(only_on_gpus(config) & _translated_options(found.translation))
-    why_not_run = "its model reads images, video or audio, and verl_like trains on text only."
+    why_not_run = "its model reads images, video or audio, and is not one of the supported ones (docs/vision.md)."
     return TranslatedRecipe(
         text=found.recipe(),
         report=found.table(),
         job=found.translation.job,
         num_problems=len(found.translation.problems),
-        why_not_run=why_not_run if reads_more(found.translation) else "",
+        why_not_run=why_not_run if refuses_model(found.translation) else "",
     )

@@ -13,7 +13,7 @@ from verl_like.config.options import options
 from verl_like.config.reading_limits import bounded
 from verl_like.config.render import laid_out, on_one_line
 from verl_like.masking import masked
-from verl_like_migrate.modalities import text_alone
+from verl_like_migrate.modalities import supported_models
 from verl_like_migrate.programs import PROGRAMS, Run, other_program, run_of, with_own_program
 from verl_like_migrate.settings import Given, read_file, read_words
 from verl_like_migrate.shell import Script, read_script
@@ -110,7 +110,7 @@ def translated(peer: str, given: Given, *, job: str = "train") -> Translation:
     Args:
         job: the command of verl_like that corresponds to the other project's command.
     """
-    found = text_alone(translate(table(peer, job), given.values, removed=given.removed))
+    found = supported_models(translate(table(peer, job), given.values, removed=given.removed))
     absent = [
         Line(
             key=word,

@@ -1,4 +1,4 @@
-"""Recognise image, video and audio models by name, before they are downloaded."""
+"""Recognise models of images, video and audio by name, before they are downloaded, and refuse the unsupported ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 
 from verl_like_migrate.translation import Line, Translation
 
-WHY = "it reads images, video or audio, and verl_like trains on text only. Name a text-only language model."
-_OPTIONS = ("model.path", "ref.path", "critic.path")
+WHY = (
+    "it reads images, video or audio, and of such models verl_like trains only dense Qwen2.5-VL, Qwen3-VL and LLaVA 1.5, "
+    "as the policy of `verl-like train`. Name one of these, or a text-only language model."
+)
+POLICY = "model.path"
+_OPTIONS = (POLICY, "ref.path", "critic.path")
 # Words of a model's name, such as Qwen2.5-VL-7B, GLM-4.1V-9B, Phi-3.5-vision, InternVL3, Qwen2.5-Omni.
 _WORDS = re.compile(
     r"(?i)(?:^|[-_. \d])vlm?\d?(?=[-_. ]|$)"
@@ -17,25 +21,44 @@ _WORDS = re.compile(
     r"|gemma-3-(?:4|12|27)b|internvl|llava|pixtral|paligemma|molmo|idefics|smolvlm|qvq|mimo-vl|florence|cogvlm"
 )
 
+# Parts of the names of the model types in verl_like.checks.families.PICTURE_FAMILIES.
+_SUPPORTED = re.compile(r"(?i)qwen(?:2[._]?5|3)[-_. ]?vl(?=[-_. ]|$)|llava[-_. ]1[._]5(?=[-_. ]|$)")
+_OF_EXPERTS = re.compile(r"(?i)(?:^|[-_. ])(?:a\d+b|moe)(?=[-_. ]|$)")  # qwen3_vl_moe is another type
 
-def text_alone(found: Translation) -> Translation:
-    """Refuse models that read more than text: move them to the unsupported settings."""
-    lines = [_refused(line) if _reads_more(line) else line for line in found.lines]
-    refused = {name for line in found.lines if _reads_more(line) for name in line.settings}
+
+def supported_models(found: Translation) -> Translation:
+    """Refuse models that read more than text, except supported policies: move them to the unsupported settings."""
+    lines = [_refused(line) if _is_refused(line, found.job) else line for line in found.lines]
+    refused = {name for line in found.lines if _is_refused(line, found.job) for name in line.settings}
     return replace(found, lines=lines, settings={name: v for name, v in found.settings.items() if name not in refused})
 
 
-def reads_more(found: Translation) -> bool:
-    """Return whether :func:`text_alone` refused a model."""
+def refuses_model(found: Translation) -> bool:
+    """Return whether :func:`supported_models` refused a model."""
     return any(line.why == WHY for line in found.lines)
 
 
-def _reads_more(line: Line) -> bool:
-    return any(_is_named_so(line.settings.get(option)) for option in _OPTIONS)
+def _is_refused(line: Line, job: str) -> bool:
+    named = [(option, line.settings.get(option)) for option in _OPTIONS]
+    return any(
+        _reads_more(path) and not (option == POLICY and job == "train" and _is_supported(path))
+        for option, path in named
+    )
 
 
-def _is_named_so(path: Any) -> bool:
-    return isinstance(path, str) and _WORDS.search(path.rstrip("/").rpartition("/")[2]) is not None
+def _reads_more(path: Any) -> bool:
+    return isinstance(path, str) and _WORDS.search(_name(path)) is not None
+
+
+def _is_supported(path: str) -> bool:
+    """Return whether a model is of a supported family, and nothing else in its name says otherwise."""
+    name = _name(path)
+    others = _SUPPORTED.sub("", name)
+    return others != name and not _WORDS.search(others) and not _OF_EXPERTS.search(others)
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def _refused(line: Line) -> Line:

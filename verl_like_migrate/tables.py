@@ -23,13 +23,15 @@ class Entry:
     Args:
         kind: one of ``KINDS``.
         to: the option of verl_like, the name of the converter, why the key has no effect, or what to use instead.
-        fine: values of an unsupported key that request nothing.
+        fine: values of an unsupported key that are accepted.
+        why_fine: why these have no effect.
     """
 
     pattern: str
     kind: str
     to: str
     fine: tuple[Any, ...] = ()
+    why_fine: str = ""
 
     @property
     def is_exact(self) -> bool:
@@ -170,7 +172,11 @@ def _entries(read: Mapping[str, Any], sections: Mapping[str, Mapping[str, str]])
         for key in group["keys"]:
             for pattern, _ in _spelled_out(key, "", sections):
                 yield Entry(
-                    pattern=pattern, kind="unsupported", to=group["use"], fine=tuple(group.get("fine", NEUTRAL))
+                    pattern=pattern,
+                    kind="unsupported",
+                    to=group["use"],
+                    fine=tuple(group.get("fine", NEUTRAL)),
+                    why_fine=group.get("because", "this value requests nothing"),
                 )
 
 

@@ -282,7 +282,7 @@ def _line(table: Table, key: str, value: Any) -> Line:
     if entry.kind == "without_effect":
         return Line(key=key, value=value, kind="without effect", why=entry.to)
     if any(value == fine and type(value) is type(fine) for fine in entry.fine):
-        return Line(key=key, value=value, kind="without effect", why="this value requests nothing")
+        return Line(key=key, value=value, kind="without effect", why=entry.why_fine)
     return Line(key=key, value=value, kind="unsupported", why=entry.to)
 
 

@@ -294,7 +294,8 @@ def test_a_critic_has_the_actors_mini_batches_and_is_left_out_where_there_is_non
         ("reward.reward_manager.source=importlib", "name the scoring function in custom_reward_function.path"),
         ("custom_reward_function.path=pkg://my.rewards", "write the path of its .py file"),
         ("reward.reward_kwargs.max_resp_len=64", "full penalty applies at data.max_response_length=512"),
-        ("data.image_key=pictures", "write the files without images"),
+        ("data.video_key=clips", "write the files without such rows"),
+        ("data.mm_processor_kwargs.max_pixels=9", "Set it in the model's preprocessor_config.json"),
         ("reward.max_rpm=60", "remote_http has requests_per_s"),
     ],
 )
@@ -311,7 +312,10 @@ def test_unavailable_settings_are_reported_with_a_replacement(word: str, reporte
         f"{A}.profiler.enable=False",
         *(f"reward_model.reward_manager={name}" for name in ("naive", "dapo", "batch", "prime")),
         "reward.reward_manager.name=remote",
-        "data.image_key=images",
+        "data.video_key=videos",
+        "data.mm_processor_kwargs={}",
+        "data.return_multi_modal_inputs=True",
+        f"{R}.engine_kwargs.vllm.disable_mm_preprocessor_cache=True",
     ],
 )
 def test_what_asks_for_nothing_passes(word: str) -> None:
