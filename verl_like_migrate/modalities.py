@@ -9,8 +9,8 @@ from typing import Any
 from verl_like_migrate.translation import Line, Translation
 
 WHY = (
-    "it reads images, video or audio, and of such models verl_like trains only dense Qwen2.5-VL, Qwen3-VL and LLaVA 1.5, "
-    "as the policy of `verl-like train`. Name one of these, or a text-only language model."
+    "it reads images, video or audio; of such models, verl_like trains dense Qwen2.5-VL, Qwen3-VL and LLaVA 1.5 as the "
+    "policy of `verl-like train`. Name one of these, or a text-only language model."
 )
 POLICY = "model.path"
 _OPTIONS = (POLICY, "ref.path", "critic.path")
@@ -40,19 +40,17 @@ def refuses_model(found: Translation) -> bool:
 
 def _is_refused(line: Line, job: str) -> bool:
     named = [(option, line.settings.get(option)) for option in _OPTIONS]
-    return any(
-        _reads_more(path) and not (option == POLICY and job == "train" and _is_supported(path))
-        for option, path in named
-    )
+    may_read = {POLICY} if job == "train" else set()
+    return any(_reads_more(path) and not (option in may_read and _is_supported(path)) for option, path in named)
 
 
 def _reads_more(path: Any) -> bool:
     return isinstance(path, str) and _WORDS.search(_name(path)) is not None
 
 
-def _is_supported(path: str) -> bool:
+def _is_supported(path: Any) -> bool:
     """Return whether a model is of a supported family, and nothing else in its name says otherwise."""
-    name = _name(path)
+    name = _name(str(path))
     others = _SUPPORTED.sub("", name)
     return others != name and not _WORDS.search(others) and not _OF_EXPERTS.search(others)
 

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from recipes.arithmetic.prepare import write_all
+from recipes.colours.model import write_model
+from recipes.colours.prepare import SHADES, picture
 
 Rows = list[dict[str, Any]]
 CHAT = (
@@ -30,6 +33,15 @@ def gsm8k_row(question: str, answer: int) -> dict[str, Any]:
 
 def math_row(problem: str, answer: str) -> dict[str, Any]:
     return {"problem": problem, "level": "Level 3", "type": "Algebra", "solution": rf"So it is $\boxed{{{answer}}}$."}
+
+
+def geo3k_row(number: int) -> dict[str, Any]:
+    content = picture(list(SHADES)[number % len(SHADES)], np.random.default_rng(number))
+    return {
+        "images": [{"bytes": content, "path": None}],
+        "problem": f"<image>Find x, if y is {number}.",
+        "answer": rf"\frac {{ {number} }} {{ 2 }}",
+    }
 
 
 def dapo_row(problem: str, answer: str, index: str) -> dict[str, Any]:
@@ -73,6 +85,10 @@ PUBLISHED: dict[str, Callable[[], dict[str, Rows]]] = {
     "recipes.math.prepare_dapo": lambda: {
         "data/dapo-math-17k.parquet": [dapo_row(f"{i % 2}+1?", str(i % 2 + 1), f"{i % 2}") for i in range(6)],
         "aime-2024.parquet": [{**dapo_row("7+1?", "8", "0"), "data_source": "math_dapo"}] * 3,
+    },
+    "recipes.geo3k.prepare": lambda: {
+        "data/train-00000-of-00001.parquet": [geo3k_row(2), geo3k_row(3)],
+        "data/test-00000-of-00001.parquet": [geo3k_row(5)],
     },
     "recipes.code.prepare": lambda: {
         "full/train-00000-of-00001.parquet": [mbpp_row(601)],
@@ -144,4 +160,13 @@ def save_reader(folder: Path) -> Path:
         num_labels=1,
     )
     Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def save_picture_reader(folder: Path) -> Path:
+    """Save the small model of the recipe colours for longer prompts; it reads pictures, and most words are unknown."""
+    write_model(folder, 0)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["max_position_embeddings"] = 65536
+    (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -80,6 +80,24 @@ def qwen3(hidden: int, layers: int, heads: int, width: int, *, tied: bool = True
     return shape | more | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
 
 
+def qwen2_5_vl(
+    hidden: int, layers: int, heads: int, kv_heads: int, width: int, vocabulary: int = 152_064
+) -> dict[str, Any]:
+    """A config.json of Qwen2.5-VL, in the flat form of the published ones; its vision part keeps its usual sizes."""
+    shape = qwen2_5(hidden, layers, heads, kv_heads, width, vocabulary)
+    return shape | {
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+        "model_type": "qwen2_5_vl",
+        "max_position_embeddings": 128_000,
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+        "image_token_id": 151_655,
+        "video_token_id": 151_656,
+        "vision_start_token_id": 151_652,
+        "vision_end_token_id": 151_653,
+        "vision_config": {"model_type": "qwen2_5_vl", "hidden_size": 1280, "out_hidden_size": hidden},
+    }
+
+
 # As their makers publish them. Of Qwen2.5 the longest sequence is that of the instructed ones; the others read more.
 SHAPES = {
     "Qwen/Qwen2.5-0.5B-Instruct": qwen2_5(896, 24, 14, 2, 4864, 151_936),
@@ -88,6 +106,8 @@ SHAPES = {
     "Qwen/Qwen2.5-7B-Instruct": qwen2_5(3584, 28, 28, 4, 18_944),
     "Qwen/Qwen2.5-Coder-7B-Instruct": qwen2_5(3584, 28, 28, 4, 18_944),
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": qwen2_5(3584, 28, 28, 4, 18_944) | {"max_position_embeddings": 131_072},
+    "Qwen/Qwen2.5-VL-3B-Instruct": qwen2_5_vl(2048, 36, 16, 2, 11_008, 151_936),
+    "Qwen/Qwen2.5-VL-7B-Instruct": qwen2_5_vl(3584, 28, 28, 4, 18_944),
     "Qwen/Qwen2.5-14B-Instruct": qwen2_5(5120, 48, 40, 8, 13_824),
     "Qwen/Qwen2.5-32B": qwen2_5(5120, 64, 40, 8, 27_648),
     "Qwen/Qwen2.5-32B-Instruct": qwen2_5(5120, 64, 40, 8, 27_648),

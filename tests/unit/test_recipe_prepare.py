@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -16,12 +17,14 @@ from transformers import AutoModelForCausalLM
 from recipes.arithmetic import model as arithmetic_model
 from recipes.arithmetic import prepare as arithmetic
 from recipes.code import prepare as code
+from recipes.geo3k import prepare as geo3k
 from recipes.gsm8k import prepare as gsm8k
 from recipes.hints import prepare as hints
 from recipes.math import prepare as maths
 from recipes.math import prepare_dapo as dapo
 from recipes.reward_model import prepare as ultrafeedback
 from tests.unit._published_rows import write_published
+from verl_like.config.compose import compose
 from verl_like.config.schema import DataConfig
 from verl_like.data import reasoning_gym
 from verl_like.data.files import read_rows
@@ -215,6 +218,38 @@ def test_a_solution_of_math_without_a_box_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         maths.main(["--source", str(source), "--out", str(tmp_path / "out")])
     assert ended.value.code == 2
+
+
+def test_a_problem_of_geometry3k_keeps_its_picture_and_its_answer(tmp_path: Path) -> None:
+    first, second = rows_of(geo3k, tmp_path)
+    [image] = first["images"]
+    assert image["bytes"].startswith(b"\x89PNG") and image != second["images"][0]
+    assert first["prompt"] == [{"role": "user", "content": f"<image>Find x, if y is 2.\n\n{geo3k.INSTRUCTION}"}]
+    score, truth = resolve("", first["data_source"]), first["reward_model"]["ground_truth"]
+    assert score(first["data_source"], r"So \boxed{1}", truth, {})["score"] == 1.0
+    assert score(first["data_source"], r"So \boxed{2}", truth, {})["score"] == 0.0
+
+
+def test_a_problem_of_geometry3k_without_its_picture_is_refused(tmp_path: Path) -> None:
+    source = write_published("recipes.geo3k.prepare", tmp_path)
+    row: dict[str, Any] = {"problem": "<image>Find x.", "answer": "1", "images": []}
+    pq.write_table(pa.Table.from_pylist([row]), source / "data/test-00000-of-00001.parquet")
+    with pytest.raises(ValueError, match=r"row 0 of .* has no pictures in images; expected its diagram"):
+        list(geo3k.splits(str(source))["test"])
+
+
+def test_the_form_that_geometry3k_rewards_has_reasoning_and_then_a_box() -> None:
+    kwargs = compose("recipes/geo3k/grpo.yaml", []).config.reward.functions["form"]["kwargs"]
+    score = resolve("format")
+    scores = {
+        r"<think>x is half.</think> \boxed{1}": 1.0,
+        "<think>a\nb</think>\n\\boxed{1}.": 1.0,
+        r"\boxed{1}": 0.0,
+        "<think>x</think> 1": 0.0,
+        r"<think>\boxed{1}": 0.0,
+        r"<think>a</think><think>b</think>\boxed{1}": 0.0,
+    }
+    assert {response: score("", response, "1", {}, **kwargs) for response in scores} == scores
 
 
 def test_each_problem_of_dapo_is_kept_once_and_answers_without_a_box_are_read(tmp_path: Path) -> None:

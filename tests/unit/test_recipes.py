@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit._http_service import HttpService, reply
-from tests.unit._published_rows import make_data, save_reader
+from tests.unit._published_rows import make_data, save_picture_reader, save_reader
 from tests.unit._recipe_table import FILES, FOLDERS, NOT_RUN, RECIPES, ROOT, Listed, named, table, write_shapes
 from verl_like.checks.cluster import offloads
 from verl_like.checks.rules import contradictions, problems
@@ -40,6 +40,7 @@ MAX_LINES = 15  # of a script
 JOB_OF = {"kto": "dpo", **{job: job for job in JOBS if job != TRAIN}}  # by the name of the file; others train
 SECTIONS = ("Run", "Hardware", "What to expect")
 OTHER_PYTHON = ("gem", "verifiers")  # recipes whose interpreter the user makes
+WITH_PICTURES = ("geo3k",)  # recipes whose model, published elsewhere, reads pictures
 WORDS = ("rollout.n=3", "trainer.experiment_name=a name")  # one with a space, which must stay one word
 # Replaces every program that a script starts, and records its arguments.
 PROGRAM = """#!/usr/bin/env bash
@@ -167,6 +168,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def on_this_machine(file: Path, data: Path, reader: Path, out: Path) -> Config:
     """A recipe with a small model and few rows, as if this machine had workers for it, on CPU."""
     own = data.parent / "init"  # with a tokenizer for this recipe's short prompts
+    if file.parent.name in WITH_PICTURES:
+        reader = save_picture_reader(data.parent / "reader")
     reader = own if own.is_dir() else reader
     config = compose(
         str(file),
