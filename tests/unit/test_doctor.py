@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
 
 from verl_like import doctor
 from verl_like.doctor import Finding, Status, compare, installed_version, is_ready, locked_versions, render
+from verl_like.machine.packages import TORCHVISION_FOLDER
 from verl_like.ops import matmul_libraries
 from verl_like.ops.matmul_libraries import MatmulLibraries
 
@@ -81,6 +83,51 @@ def test_a_torchvision_of_another_build_is_found_by_its_import_and_left_out_of_r
     assert "pip uninstall torchvision" in found.remedy
 
 
+SMALL_TORCHVISION = {
+    "__init__.py": "import torch\ntorch.library.register_fake('torchvision::nms')(print)\n",
+    "transforms/__init__.py": "",
+    "transforms/v2/__init__.py": "",
+    "transforms/v2/functional.py": "def resize(picture, size): return picture\n",
+}
+
+
+def torchvision_in(folder: Path, files: dict[str, str]) -> Path:
+    """Write a package with these files."""
+    for name, text in files.items():
+        (folder / "torchvision" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "torchvision" / name).write_text(text)
+    (folder / "torchvision-0.28.0.dist-info").mkdir(parents=True)
+    (folder / "torchvision-0.28.0.dist-info/METADATA").write_text("Name: torchvision\nVersion: 0.28.0\n")
+    return folder
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(PathFinder.find_spec("torchvision") is not None, reason="the installed torchvision is used")
+def test_the_torchvision_of_models_of_pictures_is_the_one_that_runs_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "installed_version", lambda name: None)
+    folder = torchvision_in(tmp_path / TORCHVISION_FOLDER, SMALL_TORCHVISION)
+    monkeypatch.setattr(doctor, "PICTURE_PROBE", f"import sys; sys.prefix = {str(tmp_path)!r}; {doctor.PICTURE_PROBE}")
+    found = doctor._pictures(folder)
+    assert (found.status, found.value) == (Status.OK, f"torchvision 0.28.0 in {folder}"), found
+    (folder / "torchvision/transforms/v2/functional.py").write_text("raise ImportError('no resizing')\n")
+    found = doctor._pictures(folder)
+    assert found.status is Status.NOTE
+    assert found.value == "it cannot be loaded: ImportError: no resizing; text models do not need it"
+
+
+def test_a_machine_without_torchvision_has_no_models_of_pictures_but_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "installed_version", lambda name: None)
+    found = doctor._pictures(tmp_path / "none")
+    assert is_ready([found]) and found.status is Status.NOTE
+    assert found.value == "torchvision is not installed; text models do not need it"
+    assert found.remedy.startswith("make setup; without it, ")
+    assert found.remedy.endswith(" -m pip install torchvision from the index of torch's build")
+
+
 @pytest.mark.parametrize(
     ("onednn", "value"),
     [
@@ -113,6 +160,7 @@ def test_a_machine_that_was_set_up_is_ready() -> None:
         "processor",
         "rollout vllm",
         "rollout hf",
+        "models of pictures",
         "/dev/shm",
         "g++",
     } <= names

@@ -137,6 +137,29 @@ def test_a_file_that_is_not_the_locks_is_refused(installing: tuple[Path, Install
         beta.write_bytes(right)
 
 
+@pytest.mark.processes
+def test_a_torchvision_that_was_cut_off_is_installed_again_and_another_file_is_refused(
+    installing: tuple[Path, Install],
+) -> None:
+    checkout, start = installing
+    folder, file = checkout / ".venv" / TORCHVISION_FOLDER, checkout / "wheels/torchvision-3.0-py3-none-any.whl"
+    assert start().returncode == 0
+    (folder / "torchvision-3.0.dist-info/RECORD").unlink()
+    (folder / "half.py").touch()
+    right = file.read_bytes()
+    try:
+        file.write_bytes(right + b"other")
+        refused = start()
+        assert refused.returncode == 1
+        assert "DO NOT MATCH THE HASHES" in refused.stderr
+    finally:
+        file.write_bytes(right)
+    again = start()
+    assert again.returncode == 0, again.stderr
+    assert (folder / "torchvision.py").is_file() and not (folder / "half.py").exists()
+    assert "installed " not in start().stdout.replace("already installed", ""), "nothing is left to do"
+
+
 @pytest.mark.parametrize("name", ["cpu", "cuda"])
 def test_every_pin_of_a_lock_has_hashes(name: str) -> None:
     file = ROOT / f"requirements/{name}.lock"

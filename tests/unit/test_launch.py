@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from verl_like.config.schema import Config
 from verl_like.context import current
 from verl_like.imports import importing
+from verl_like.machine.packages import TORCHVISION_FOLDER
 from verl_like.runs import launch
 from verl_like.runs.launch import Launcher
 from verl_like.telemetry.ledger import Ledger
@@ -125,6 +127,34 @@ except ModuleNotFoundError:
     print("not installed, for all they know")
 """
     assert ended(code, tmp_path) == "[False, True]\nFalse\nnot installed, for all they know\n"
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(PathFinder.find_spec("torchvision") is not None, reason="the installed torchvision is used")
+@pytest.mark.parametrize("library", ["none", "of another torch"])
+def test_a_torchvision_in_the_folder_of_the_set_up_is_found_and_imported_without_its_library(
+    library: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / TORCHVISION_FOLDER
+    (folder / "torchvision").mkdir(parents=True)
+    described = "for name in ('nms', 'qnms'): torch.library.register_fake(f'torchvision::{name}')(print)"
+    (folder / "torchvision/__init__.py").write_text(f"import torch\n{described}\n")
+    if library != "none":
+        (folder / "torchvision/_C.so").write_text("no library")
+    (folder / "torchvision-3.0.dist-info").mkdir()
+    (folder / "torchvision-3.0.dist-info/METADATA").write_text("Name: torchvision\nVersion: 3.0\n")
+    code = f"""
+import importlib.metadata, sys
+from verl_like.imports import leave_out_unloadable
+sys.prefix = {str(tmp_path)!r}
+leave_out_unloadable()
+leave_out_unloadable()
+print(importlib.metadata.version("torchvision"), "torchvision" in sys.modules, "torch" in sys.modules)
+import torchvision
+print(torchvision.__file__ == {str(folder / "torchvision/__init__.py")!r})
+print({str(folder)!r} in sys.path, sum("_Finder" in repr(each) for each in sys.meta_path))
+"""
+    assert ended(code, tmp_path) == "3.0 False False\nTrue\nFalse 1\n"
 
 
 @pytest.mark.processes
