@@ -80,6 +80,8 @@ NOT_RUN = {
     "needs the Hugging Face hub": (
         "python -m recipes.gsm8k.prepare --out data/gsm8k",
         "verl-like train recipes/gsm8k/grpo.yaml",
+        "python -m recipes.geo3k.prepare --out data/geo3k",
+        "verl-like train recipes/geo3k/grpo.yaml",
         "verl-like plan recipes/gsm8k/grpo.yaml --device H100 cluster.num_nodes=2 cluster.workers_per_node=8",
     ),
     "measures for minutes; tests/unit and tests/ray run their parts": (
