@@ -150,6 +150,12 @@ def test_each_form_of_row_gives_its_text_and_pictures(
     assert "images" not in prompt.columns and b"PNG" not in repr((prompt.messages, prompt.columns)).encode()
 
 
+def test_more_pictures_than_an_engine_reads_are_refused_at_the_start(tokenizer: PreTrainedTokenizerBase) -> None:
+    row = {"prompt": "1", "images": [encoded()] * 65}
+    with pytest.raises(ValueError, match=r"has 65 pictures; expected at most 64, as many as an engine reads"):
+        one(row, tokenizer)
+
+
 def test_an_image_of_pillow_is_read_as_png(tokenizer: PreTrainedTokenizerBase) -> None:
     [content] = images(one({"prompt": "1", "images": [Image.new("RGB", (4, 2), "red")]}, tokenizer))
     assert decoded(content).getpixel((0, 0)) == (255, 0, 0)

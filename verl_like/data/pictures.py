@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # Pillow is imported only for rows with pictures
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
+MAX_PICTURES = 64  # of a prompt, in engines
 MAX_RATIO = 200  # of a picture's sides: the image processors of Qwen's models refuse more
 # Formats of pictures in data sets. Pillow reads others by outside programs (EPS) or with decoders that nobody attacks.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "PPM", "AVIF")

@@ -13,7 +13,7 @@ from verl_like.config.schema import DataConfig
 from verl_like.data.files import Row, located, shown
 from verl_like.data.media import is_media, refuse_other_media
 from verl_like.data.picture_files import content_of, picture_folder, picture_name
-from verl_like.data.pictures import Picture, PictureTokens, picture, size_of
+from verl_like.data.pictures import MAX_PICTURES, Picture, PictureTokens, picture, size_of
 
 PLACEHOLDER = "<image>"  # in the text of a prompt, as EasyR1 and verl write it
 IMAGE = {"type": "image"}  # the part of a message's content that a chat template renders as the picture's token
@@ -108,6 +108,11 @@ def counted_prompts(
             found = [illustrated_prompt(row, data) for row in chunk]
             for row, each in zip(chunk, found, strict=True):
                 _refuse_token_in_text(row, each.prompt, tokens)
+                if len(each.pictures) > MAX_PICTURES:
+                    raise ValueError(
+                        f"{row.location} has {len(each.pictures)} pictures; expected at most {MAX_PICTURES}, as many "
+                        "as an engine reads of a prompt. Remove the row, or some of its pictures."
+                    )
             jobs = [
                 [threads.submit(_picture, row, i, value, data) for i, value in enumerate(each.pictures)]
                 for row, each in zip(chunk, found, strict=True)

@@ -17,6 +17,7 @@ import vllm
 from transformers import PretrainedConfig
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.models import ModelRegistry
+from vllm.v1.core.sched import output
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.request import Request as EngineRequest
@@ -168,6 +169,14 @@ def unknown_names(names: Iterable[str], model: torch.nn.Module) -> frozenset[str
         except AttributeError:
             found.add(name)
     return frozenset(found)
+
+
+def keep_pixels() -> None:
+    """Let requests keep the pixels of pictures whose tokens are in the prefix cache.
+
+    vLLM drops them, and a request that a sync keeps would lack them when it is computed anew (0.32).
+    """
+    output.strip_covered_mm_data = lambda features, *_, **__: features
 
 
 def engine_names(model: torch.nn.Module) -> Callable[[str], str]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from vllm.renderers.inputs.preprocess import parse_model_prompt
-from vllm.v1.core.sched import output
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from verl_like.backends.base import Request
 from verl_like.backends.pictures import FEATURE, PictureReader, unexpanded
-from verl_like.data.pictures import decoded
-
-MAX_PICTURES = 64  # of a prompt
+from verl_like.backends.vllm import internals
+from verl_like.data.pictures import MAX_PICTURES, decoded
 
 
 class PicturePrompts:
@@ -23,9 +21,7 @@ class PicturePrompts:
 
     def __init__(self, engine: LLMEngine, reader: PictureReader) -> None:
         self._engine, self._reader = engine, reader
-        # vLLM drops the pixels of a request whose prompt is in the prefix cache. A request that a sync keeps would lack
-        # them when it is computed anew.
-        output.strip_covered_mm_data = _unchanged
+        internals.keep_pixels()
 
     def rendered(self, request: Request) -> Any:
         """Return the input of a request, with the pixels of its pictures.
@@ -56,10 +52,6 @@ class PicturePrompts:
     def forget(self) -> None:
         """Drop what the engine has computed from pictures with old weights."""
         self._engine.reset_encoder_cache()
-
-
-def _unchanged(features: Any, *_: Any, **__: Any) -> Any:
-    return features
 
 
 def picture_arguments(tokenizer_path: str) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class ScheduledRequest:
 
 
 class _Template(NamedTuple):
-    """What requests share whose inputs vLLM processes once."""
+    """The parts of a request from which vLLM's input processor works; requests that agree in them share its result."""
 
     sampling: Sampling
     features: Mapping[str, Any] | None
