@@ -96,6 +96,8 @@ class _Finder(MetaPathFinder):
 
     def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
         """Return the package's metadata, from which libraries read its version."""
+        if context.path != sys.path:  # somebody asks about another folder
+            return ()
         return PathFinder.find_distributions(DistributionFinder.Context(name=context.name, path=[self._folder]))
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer, PreTrainedConfig
 
 from verl_like.config.schema import ModelConfig
+from verl_like.context import current
 from verl_like.data.pictures import decoded
 
 SMALL_SIDE = 28  # pixels
@@ -57,13 +58,35 @@ def unused_parameters(model: Any) -> list[nn.Parameter]:
 
 
 def forbidden_ids(config: PreTrainedConfig) -> list[int]:
-    """Return the tokens that stand for pictures and videos: a policy must not sample them."""
-    known = config.to_dict()
+    """Return the tokens that stand for pictures and videos: a policy must not sample them; none of a text model."""
+    known = config.to_dict() if reads_pictures(config) else {}
     return sorted(token for names in (_PICTURE, _VIDEO) if (token := _first(known, names)) is not None)
 
 
 def _first(known: Mapping[str, Any], names: Iterable[str]) -> int | None:
     return next((int(known[name]) for name in names if known.get(name) is not None), None)
+
+
+class PixelCache:
+    """The newest pictures that the models of this process have read, which share them: actor and reference."""
+
+    def __init__(self) -> None:
+        self._pixels: OrderedDict[bytes, dict[str, Tensor]] = OrderedDict()
+        self._num_bytes = 0
+
+    def get(self, key: bytes) -> dict[str, Tensor] | None:
+        if key not in self._pixels:
+            return None
+        self._pixels.move_to_end(key)
+        return self._pixels[key]
+
+    def put(self, key: bytes, pixels: dict[str, Tensor]) -> None:
+        """Keep these, and drop the oldest ones above the limit."""
+        self._pixels[key] = pixels
+        self._num_bytes += _num_bytes(pixels)
+        while self._num_bytes > CACHED_BYTES and len(self._pixels) > 1:
+            _, dropped = self._pixels.popitem(last=False)
+            self._num_bytes -= _num_bytes(dropped)
 
 
 class PictureReader:
@@ -83,6 +106,9 @@ class PictureReader:
         try:
             self._processor = AutoImageProcessor.from_pretrained(path, trust_remote_code=model.trust_remote_code)
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+            self._counter: Any = None  # the processor of pictures and text, if that of pictures does not count tokens
+            if not hasattr(self._processor, "merge_size"):
+                self._counter = AutoProcessor.from_pretrained(path, trust_remote_code=model.trust_remote_code)
         except (OSError, ValueError, ImportError) as error:
             raise ValueError(
                 f"the processor of pictures in {path!r} cannot be loaded: {error}. Expected preprocessor_config.json "
@@ -90,9 +116,6 @@ class PictureReader:
             ) from error
         config = AutoConfig.from_pretrained(path, trust_remote_code=model.trust_remote_code)
         token_id = _first(config.to_dict(), _PICTURE)
-        self._counter: Any = None
-        if not hasattr(self._processor, "merge_size"):
-            self._counter = AutoProcessor.from_pretrained(path, trust_remote_code=model.trust_remote_code)
         if token_id is None or not (self._counter is None or hasattr(self._counter, "_get_num_multimodal_tokens")):
             raise ValueError(
                 f"{type(self._processor).__name__} in {path!r} does not state how many tokens a picture takes; "
@@ -100,8 +123,7 @@ class PictureReader:
             )
         self.token_id: int = token_id
         self.token: str = tokenizer.convert_ids_to_tokens(token_id)
-        self._pixels: OrderedDict[bytes, dict[str, Tensor]] = OrderedDict()
-        self._cached_bytes = 0
+        self._path = path
 
     def count(self, height: int, width: int) -> int:
         """Return the number of tokens of a picture of this size."""
@@ -118,17 +140,12 @@ class PictureReader:
         return {name: torch.cat([each[name] for each in found]) for name in found[0]}
 
     def _inputs_of(self, content: bytes) -> dict[str, Tensor]:
-        key = digest_of([content])
-        if (known := self._pixels.get(key)) is not None:
-            self._pixels.move_to_end(key)
+        key, cache = digest_of([self._path.encode(), content]), current(PixelCache)
+        if (known := cache.get(key)) is not None:
             return known
         made = self._processor(images=[decoded(content)], return_tensors="pt")
         found = {name: value for name, value in made.items() if isinstance(value, Tensor)}
-        self._pixels[key] = found
-        self._cached_bytes += _num_bytes(found)
-        while self._cached_bytes > CACHED_BYTES and len(self._pixels) > 1:
-            _, dropped = self._pixels.popitem(last=False)
-            self._cached_bytes -= _num_bytes(dropped)
+        cache.put(key, found)
         return found
 
     def smallest(self) -> bytes:
@@ -183,10 +200,10 @@ def has_rotary_planes(model: Any) -> bool:
     return hasattr(model, "get_rope_index")
 
 
-def digest_of(pictures: Sequence[bytes]) -> bytes:
+def digest_of(parts: Sequence[bytes]) -> bytes:
     """Return a digest of some encoded pictures."""
     digest = blake2b(digest_size=16)
-    for content in pictures:
+    for content in parts:
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.digest()
 

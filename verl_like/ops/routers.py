@@ -57,7 +57,6 @@ class Routers:
 
     Args:
         model: of transformers.
-
         replays: whether experts will be given.
 
     Raises:

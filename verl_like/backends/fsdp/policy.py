@@ -88,7 +88,7 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
 
     @property
     def _needs_routers(self) -> bool:
-        """Whether an option needs the experts of each token, which compiled layers do not record."""
+        """True if an option reads the experts of each token. Compiled layers do not record them."""
         settings = self.settings
         return settings.router_replay or settings.router_bias_rate > 0 or settings.router_aux_loss_coef > 0
 

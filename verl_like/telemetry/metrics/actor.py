@@ -136,7 +136,7 @@ ACTOR: tuple[Metric, ...] = (
     Metric("moe/max_load/<n>", "ratio", "The same of the n-th layer with experts, from 0.", "update"),
     Metric(
         "moe/aux_loss",
-        "nats",
+        "",
         "The imbalance of experts by actor.router_aux_loss_coef; with balanced experts it is the coefficient.",
         "update",
     ),
