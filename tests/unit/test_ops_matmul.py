@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from verl_like.context import current, replaced
+from verl_like.context import Context, replaced
 from verl_like.ops import matmul
 from verl_like.ops.matmul import Linear, familiar_size, linear, with_fast_matmul
 from verl_like.ops.matmul_libraries import CLASSES, MatmulLibraries, Product, has_onednn
@@ -123,7 +123,7 @@ def test_other_dtypes_and_empty_tensors_stay_with_torch(chosen: set[Product]) ->
 
 
 def test_a_process_without_a_choice_leaves_all_products_to_torch() -> None:
-    assert current(MatmulLibraries).onednn == frozenset()
+    assert Context().current(MatmulLibraries).onednn == frozenset()
 
 
 @given(st.integers(1, 100_000))
