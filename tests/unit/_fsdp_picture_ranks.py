@@ -13,9 +13,9 @@ from PIL import Image
 from recipes.colours.model import word_tokenizer
 from tests.families.pictures import PICTURE_FAMILIES
 from tests.unit._fsdp_ranks import PolicyLoss, build_learner, my_rows, weights_of
-from verl_like.backends.pictures import FEATURE, PictureReader
+from verl_like.backends.pictures import PictureReader
 from verl_like.config.schema import FsdpConfig, ModelConfig
-from verl_like.protocol import DataProto, Ragged
+from verl_like.protocol import PICTURES, DataProto, Ragged
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "sharded": {"max_tokens": 60},
@@ -50,7 +50,7 @@ def pictured_rows(path: Path, *, num_prompts: int = 6, per_prompt: int = 3, seed
         for size in sizes:
             ids += [start, *[reader.token_id] * reader.count(*size), end]
         prompts += [[*ids, text]] * per_prompt
-        features += [{FEATURE: [picture(10 * number + k, size) for k, size in enumerate(sizes)]}] * per_prompt
+        features += [{PICTURES: [picture(10 * number + k, size) for k, size in enumerate(sizes)]}] * per_prompt
     lengths = numbers.integers(1, 9, len(prompts))
     drawn = [numbers.integers(words.convert_tokens_to_ids("Which"), len(words), length) for length in lengths]
     responses = Ragged.from_rows(drawn, "int32")

@@ -18,9 +18,9 @@ from tests.unit._fsdp_picture_ranks import SETTINGS, pictured_rows, updated
 from tests.unit._fsdp_ranks import PolicyLoss, build_engine, build_learner
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
-from verl_like.backends.pictures import FEATURE, PictureReader, forbidden_ids, is_of_vision
+from verl_like.backends.pictures import PictureReader, forbidden_ids, is_of_vision
 from verl_like.config.schema import LoraConfig, ModelConfig
-from verl_like.protocol import DataProto
+from verl_like.protocol import PICTURES, DataProto
 
 
 @pytest.fixture(scope="module", params=PICTURE_FAMILIES)
@@ -48,7 +48,7 @@ def reference(path: Path, rows: DataProto, temperature: float, model: Any = None
     columns = (rows.ragged(name) for name in ("prompt_ids", "response_ids"))
     for prompt, response, feature in zip(*columns, features, strict=True):
         ids = torch.from_numpy(np.concatenate([prompt, response]).astype(np.int64))[None, :-1]
-        pictures = reader.inputs(feature[FEATURE]) if feature[FEATURE] else {}
+        pictures = reader.inputs(feature[PICTURES]) if feature[PICTURES] else {}
         logits = model(ids, mm_token_type_ids=(ids == reader.token_id).int(), **pictures).logits[0, len(prompt) - 1 :]
         logits[:, forbidden_ids(model.config)] = -torch.inf
         of_row = (logits / temperature).log_softmax(-1)
@@ -89,7 +89,7 @@ def test_two_ranks_update_as_one(path: Path, expected: dict[str, Any], setting: 
 def test_a_run_continues_after_a_batch_without_pictures(path: Path, tmp_path: Path) -> None:
     rows = pictured_rows(path)
     text = rows.select_idxs([9, 10, 11])
-    assert not any(each[FEATURE] for each in text["features"])
+    assert not any(each[PICTURES] for each in text["features"])
     learner = build_learner(path)
     learner.update(text, PolicyLoss())
     learner.save(tmp_path)

@@ -15,6 +15,10 @@ import torch
 
 from verl_like.protocol import (
     COLUMNS,
+    FEATURES,
+    PICTURES,
+    PROMPT_PICTURES,
+    RESPONSE_FEATURES,
     DataProto,
     Ragged,
     bytes_per_token,
@@ -172,6 +176,13 @@ def test_a_column_that_is_not_what_the_table_says_is_refused() -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             check_columns(DataProto({**good, name: column}))
+
+
+def test_pictures_of_responses_are_a_column_of_mappings() -> None:
+    rows = [{PICTURES: [b"a", b"b"], PROMPT_PICTURES: [b"c"]}, {}]
+    check_columns(DataProto({FEATURES: [{PICTURES: [b"c"]}, {}], RESPONSE_FEATURES: rows}))
+    with pytest.raises(ValueError, match=r"an object column of bytes \[2\]; expected an object column of dict"):
+        check_columns(DataProto({RESPONSE_FEATURES: [b"a", b"b"]}))
 
 
 def test_bytes_per_token_adds_up_the_token_columns() -> None:

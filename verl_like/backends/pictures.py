@@ -24,7 +24,6 @@ from verl_like.data.pictures import decoded
 
 SMALL_SIDE = 28  # pixels
 CACHED_BYTES = 2**28  # of pixels, in each process
-FEATURE = "images"  # name of a prompt's encoded pictures among its features
 # Names that configs give to the tokens of pictures and videos, which stand for no text.
 _PICTURE, _VIDEO = ("image_token_id", "image_token_index"), ("video_token_id", "video_token_index")
 _PARTS_OF_VISION = ("visual", "vision_tower", "multi_modal_projector")

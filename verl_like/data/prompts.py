@@ -22,7 +22,7 @@ from verl_like.data.records import DECODED_AT_ONCE
 from verl_like.data.row_pictures import digests, illustrated_prompt, other_columns, picture_contents, refuse_changed
 from verl_like.data.teacher_prompts import teacher_prompts
 from verl_like.data.tokenised_prompts import TokenisedPrompts, one_by_one, prompt_batches
-from verl_like.protocol import DataProto, Ragged
+from verl_like.protocol import FEATURES, PICTURES, DataProto, Ragged
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class PromptDataset(Sequence[Prompt]):
         refuse_changed(row, contents, num_tokens, self._pictures)
         names = set(other_columns(row, self._data))
         columns = {name: value for name, value in prompt.columns.items() if name in names}
-        return replace(prompt, messages=messages, columns=columns, features={"images": contents} if contents else None)
+        return replace(prompt, messages=messages, columns=columns, features={PICTURES: contents} if contents else None)
 
     def _refuse_pictures(self, rows: EncodedRows) -> None:
         """Raise ValueError for rows with pictures, which a teacher with a privileged context does not get."""
@@ -232,7 +232,7 @@ def prompt_table(prompts: Sequence[Prompt]) -> DataProto:
             "uid": [prompt.uid for prompt in prompts],
             "prompt_text": [prompt.text for prompt in prompts],
             "reward_inputs": [reward_inputs(prompt) for prompt in prompts],
-            **({"features": [prompt.features or {} for prompt in prompts]} if has_features else {}),
+            **({FEATURES: [prompt.features or {} for prompt in prompts]} if has_features else {}),
             **({"teacher_prompt_ids": Ragged.from_rows(of_teacher, "int32")} if of_teacher else {}),
         }
     )

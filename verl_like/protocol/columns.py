@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 PAIR, TEACHER = "pair", "teacher"
 PROMPTS = ("prompt_ids", "teacher_prompt_ids")
 FEATURES = "features"  # of prompts with pictures
+RESPONSE_FEATURES = "response_features"  # of rows with pictures between turns, instead of FEATURES
+# Names among the features: a list of encoded pictures, in the order of their tokens. FEATURES has those of the prompt
+# under the first name. RESPONSE_FEATURES has those of the response there, and those of the prompt under the second.
+PICTURES, PROMPT_PICTURES = "images", "prompt_images"
 EXPERTS = "routed_experts"  # that the engine chose, at all positions of a row but the last, if it reports them
 CANDIDATES = ("candidate_ids", "num_candidates")  # of the response tokens, if the engine reports them
 _RAGGED = {"turn": "token", "candidate": "token", "expert": "token"}  # kinds of ragged columns, held in the same way
@@ -80,6 +84,8 @@ COLUMNS: dict[str, ColumnSpec] = {
     "ref_log_prob": ColumnSpec("fixed", "float32", "nats, of the whole response", "ref_log_probs"),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
     FEATURES: ColumnSpec("object", "dict", "model inputs other than tokens: encoded pictures", "prompts"),
+    # Of episodes with pictures only; where it is, FEATURES is not read.
+    RESPONSE_FEATURES: ColumnSpec("object", "dict", "encoded pictures of the row's response and prompt", "rollout"),
 }
 
 

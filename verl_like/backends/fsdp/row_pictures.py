@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from verl_like.backends.pictures import FEATURE, PictureReader, digest_of, has_rotary_planes, positions_of
+from verl_like.backends.pictures import PictureReader, digest_of, has_rotary_planes, positions_of
 from verl_like.ops.packing import ModelInputs, input_lengths
-from verl_like.protocol import Ragged
+from verl_like.protocol import PICTURES, Ragged
 
 
 class RowPictures:
@@ -27,7 +27,7 @@ class RowPictures:
     def __init__(self, features: Sequence[Mapping[str, Any]], reader: PictureReader, model: Any) -> None:
         self._reader, self._model = reader, model
         none: list[bytes] = []
-        self._of_row: list[list[bytes]] = [each.get(FEATURE, none) for each in features]
+        self._of_row: list[list[bytes]] = [each.get(PICTURES, none) for each in features]
         known: dict[bytes, int] = {}
         # The samples of a prompt have the same objects, which are read once.
         of_object = {id(each): known.setdefault(digest_of(each), len(known)) for each in _distinct(self._of_row)}

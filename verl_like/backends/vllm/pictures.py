@@ -11,9 +11,10 @@ from vllm.renderers.inputs.preprocess import parse_model_prompt
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from verl_like.backends.base import Request
-from verl_like.backends.pictures import FEATURE, PictureReader, unexpanded
+from verl_like.backends.pictures import PictureReader, unexpanded
 from verl_like.backends.vllm import internals
 from verl_like.data.pictures import MAX_PICTURES, decoded
+from verl_like.protocol import PICTURES
 
 
 class PicturePrompts:
@@ -30,7 +31,7 @@ class PicturePrompts:
             ValueError: vLLM would give the pictures other numbers of tokens than the prompt has.
         """
         assert request.features is not None, "a prompt without pictures needs no processor"
-        pictures = [decoded(content) for content in request.features[FEATURE]]
+        pictures = [decoded(content) for content in request.features[PICTURES]]
         counts = [self._reader.count(picture.height, picture.width) for picture in pictures]
         renderer = self._engine.renderer
         prompt = parse_model_prompt(
