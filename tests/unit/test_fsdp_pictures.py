@@ -14,13 +14,26 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText
 
 from tests.families.pictures import PICTURE_FAMILIES
-from tests.unit._fsdp_picture_ranks import SETTINGS, pictured_rows, updated
+from tests.unit._fsdp_picture_ranks import (
+    SETTINGS,
+    episode_rows,
+    pictured_rows,
+    reader_of,
+    updated,
+    updated_on_episodes,
+)
 from tests.unit._fsdp_ranks import PolicyLoss, build_engine, build_learner
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
-from verl_like.backends.pictures import PictureReader, forbidden_ids, is_of_vision
-from verl_like.config.schema import LoraConfig, ModelConfig
-from verl_like.protocol import PICTURES, DataProto
+from verl_like.backends.pictures import forbidden_ids, is_of_vision
+from verl_like.config.schema import LoraConfig
+from verl_like.protocol import PICTURES, PROMPT_PICTURES, DataProto, Ragged
+
+LAYOUTS = pytest.mark.parametrize(
+    ("model", "max_tokens"),
+    [({}, 10_000), ({}, 60), ({"share_prompts": False}, 60), ({"remove_padding": False}, 200)],
+    ids=str,
+)
 
 
 @pytest.fixture(scope="module", params=PICTURE_FAMILIES)
@@ -40,27 +53,48 @@ def expected(path: Path) -> dict[str, Any]:
     return updated(path, max_tokens=10_000)
 
 
+def pictures_in(rows: DataProto) -> list[list[bytes]]:
+    """Return the pictures of each row, in the order of their tokens."""
+    features: Any = rows["response_features" if "response_features" in rows else "features"]
+    return [[*each.get(PROMPT_PICTURES, []), *each.get(PICTURES, [])] for each in features]
+
+
 def reference(path: Path, rows: DataProto, temperature: float, model: Any = None) -> Tensor:
-    """Return [K] log-probs, one row at a time through transformers' model without the tokens of pictures."""
+    """Return [K] log-probs, one row at a time through transformers' model without the tokens of pictures.
+
+    Their own log-probs are 0.
+    """
     model, log_probs = model or AutoModelForImageTextToText.from_pretrained(path), []
-    reader = PictureReader(str(path), model=ModelConfig(path=str(path)))
-    features: Any = rows["features"]
-    columns = (rows.ragged(name) for name in ("prompt_ids", "response_ids"))
-    for prompt, response, feature in zip(*columns, features, strict=True):
+    reader, columns = reader_of(path), (rows.ragged(name) for name in ("prompt_ids", "response_ids"))
+    for prompt, response, shown in zip(*columns, pictures_in(rows), strict=True):
         ids = torch.from_numpy(np.concatenate([prompt, response]).astype(np.int64))[None, :-1]
-        pictures = reader.inputs(feature[PICTURES]) if feature[PICTURES] else {}
+        pictures = reader.inputs(shown) if shown else {}
         logits = model(ids, mm_token_type_ids=(ids == reader.token_id).int(), **pictures).logits[0, len(prompt) - 1 :]
         logits[:, forbidden_ids(model.config)] = -torch.inf
         of_row = (logits / temperature).log_softmax(-1)
-        log_probs.append(of_row.gather(-1, torch.from_numpy(response.astype(np.int64))[:, None])[:, 0])
+        targets = torch.from_numpy(response.astype(np.int64))
+        of_targets = of_row.gather(-1, targets[:, None])[:, 0]
+        log_probs.append(torch.where(targets == reader.token_id, 0.0, of_targets))
     return torch.cat(log_probs)
 
 
-@pytest.mark.parametrize(
-    ("model", "max_tokens"),
-    [({}, 10_000), ({}, 60), ({"share_prompts": False}, 60), ({"remove_padding": False}, 200)],
-    ids=str,
-)
+@LAYOUTS
+def test_log_probs_of_episodes_are_those_of_transformers(path: Path, model: dict[str, Any], max_tokens: int) -> None:
+    rows = episode_rows(path)
+    engine = build_engine(path, is_frozen=True, max_tokens=max_tokens, model=model)
+    found = engine.forward_log_probs(rows, temperature=0.7, entropy=True, sum_pi_squared=True)
+    with torch.no_grad():
+        np.testing.assert_allclose(found["log_probs"], reference(path, rows, 0.7), atol=1e-5)
+    is_picture = rows.ragged("response_ids").values == reader_of(path).token_id
+    assert is_picture.sum() > 30 and not found["log_probs"][is_picture].any()
+    assert all(np.isfinite(values).all() for values in found.values())
+    features: Any = rows["response_features"]
+    swapped = DataProto({**rows.columns, "response_features": [*features[3:6], *features[:3], *features[6:]]})
+    others = engine.forward_log_probs(swapped, temperature=0.7)["log_probs"]
+    assert np.abs(found["log_probs"] - others).max() > 0.01
+
+
+@LAYOUTS
 def test_log_probs_are_those_of_transformers(path: Path, model: dict[str, Any], max_tokens: int) -> None:
     rows = pictured_rows(path)
     engine = build_engine(path, is_frozen=True, max_tokens=max_tokens, model=model)
@@ -116,3 +150,67 @@ def test_frozen_vision_stays_as_it_is(path: Path, expected: dict[str, Any]) -> N
         assert is_equal == is_of_vision(name.removeprefix("model.")), name
         of_vision |= {name} if is_equal and not torch.equal(weight, expected["weights"][name]) else set()
     assert len(of_vision) > 20, "they learn otherwise"
+
+
+# Pictures between turns.
+
+
+def gradients(path: Path, rows: DataProto, *, of_pictures: bool) -> dict[str, float]:
+    """Return the largest gradient of each parameter for the log-probs of pictures' tokens, or of the others."""
+    engine = build_learner(path).engine
+    for batch in engine.plan(rows).passes():
+        log_probs = engine.outputs(batch, entropy=False)["log_probs"][batch.valid]
+        is_picture = batch.inputs.targets[: len(log_probs)] == reader_of(path).token_id
+        (log_probs * (is_picture == of_pictures)).sum().backward()
+    named = engine.module.backbone.base_model.named_parameters()
+    return {name: float(each.grad.abs().max()) for name, each in named if each.grad is not None}
+
+
+@pytest.fixture(scope="module")
+def expected_of_episodes(path: Path) -> dict[str, Any]:
+    return updated_on_episodes(path, max_tokens=10_000)
+
+
+@pytest.mark.parametrize("setting", [*SETTINGS, "padded"])
+def test_layouts_do_not_change_updates_on_episodes(
+    path: Path, expected_of_episodes: dict[str, Any], setting: str
+) -> None:
+    settings = SETTINGS.get(setting, {"model": {"remove_padding": False}})
+    assert_same_run(expected_of_episodes, updated_on_episodes(path, **settings))
+
+
+@pytest.mark.parametrize("split", ["even", "all_on_first"])
+@pytest.mark.processes
+def test_two_ranks_update_on_episodes_as_one(path: Path, expected_of_episodes: dict[str, Any], split: str) -> None:
+    for found in on_ranks(partial(updated_on_episodes, max_tokens=60), path, split, world_size=2):
+        assert_same_run(expected_of_episodes, found)
+
+
+def test_the_picture_of_a_response_teaches_vision(path: Path) -> None:
+    rows = episode_rows(path).select_idxs([10, 11])
+    features: Any = rows["response_features"]
+    assert not any(PROMPT_PICTURES in each for each in features)
+    found = gradients(path, rows, of_pictures=False)
+    assert all(largest > 0 for name, largest in found.items() if is_of_vision(name) and name.endswith("weight")), found
+
+
+def test_the_tokens_of_pictures_have_no_gradient(path: Path) -> None:
+    found = gradients(path, episode_rows(path), of_pictures=True)
+    assert found and not any(found.values()), found
+
+
+def test_a_response_that_ends_within_a_picture_is_refused(path: Path) -> None:
+    rows = episode_rows(path).select_idxs([1])
+    ids = rows.ragged("response_ids")[0]
+    last = int(np.flatnonzero(ids == reader_of(path).token_id)[-1])
+    cut = DataProto({**rows.columns, "response_ids": Ragged.from_rows([ids[: last + 1]], "int32")})
+    with pytest.raises(AssertionError, match="the response of row 0 ends within a picture"):
+        build_engine(path, is_frozen=True).forward_log_probs(cut, temperature=1.0)
+
+
+def test_a_teacher_sees_the_pictures(path: Path) -> None:
+    engine = build_learner(path).engine
+    engine.distil_from([build_engine(path, is_frozen=True)], beta=0.0)
+    for batch in engine.plan(episode_rows(path)).passes():
+        divergence = engine.outputs(batch, entropy=False)["divergence"]
+        torch.testing.assert_close(divergence, torch.zeros_like(divergence), atol=1e-5, rtol=0)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from verl_like.checks.checkpoints import steps_in
 from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.disk import writing
-from verl_like.protocol import EPISODE_ROW, FEATURES
+from verl_like.protocol import EPISODE_ROW, FEATURES, RESPONSE_FEATURES
 from verl_like.runs.snapshot_files import METRICS, STATE, versions_here
 from verl_like.telemetry.ledger import stage
 from verl_like.telemetry.record_limits import RecordLimits
@@ -87,7 +87,7 @@ class StepSnapshots:
         if self._count and len(batch):
             with stage("capsule"):
                 columns = frozenset[str]().union(*(layer.columns for layer in batch.layers)) - TEXTS
-                columns -= {EPISODE_ROW, FEATURES}  # a fact; and pictures, which a replay reads from the data set
+                columns -= {EPISODE_ROW, FEATURES, RESPONSE_FEATURES}  # a fact; pictures, read again by a replay
                 self._writer.keep(batch, sorted(columns), self._folder / f"step_{step}")
 
     def settle(self) -> None:

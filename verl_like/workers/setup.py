@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import Store
 from verl_like.config.schema import Config
 from verl_like.controller import rendezvous
 from verl_like.controller.remote_batch import RemoteRows
-from verl_like.protocol import CANDIDATES, EXPERTS, FEATURES
+from verl_like.protocol import CANDIDATES, EXPERTS, FEATURES, RESPONSE_FEATURES
 from verl_like.remote_models import local_path
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ SEQUENCE = ("prompt_ids", "response_ids", "response_mask")  # columns that every
 def sampled_sequence(config: Config, rows: RemoteRows) -> tuple[str, ...]:
     """Return the columns that a forward pass over sampled responses reads, if it computes their log-probs."""
     rollout = config.rollout
-    features = (FEATURES,) * (FEATURES in rows.columns)
+    features = tuple(name for name in (RESPONSE_FEATURES, FEATURES) if name in rows.columns)[:1]
     return (*SEQUENCE, *CANDIDATES * rollout.keep_sampling_mask, *(EXPERTS,) * rollout.router_replay, *features)
 
 

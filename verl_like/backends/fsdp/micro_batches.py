@@ -180,7 +180,11 @@ class MicroBatchPlan:
     def _pass_of(self, rows: NDArray[np.int64], teacher: int) -> MicroBatch:
         current(Heartbeat).tick()
         responses = self._responses.take(rows)
-        inputs = teacher_inputs = self._packed(self._prompts, rows, self._same_prompt)
+        inputs = self._packed(self._prompts, rows, self._same_prompt)
+        if self._pictures is not None:
+            at = self._numbers(rows, inputs)
+            inputs = self._pictures.added(inputs, rows, self._prompts.take(rows), responses, at)
+        teacher_inputs = inputs
         if self._teacher_prompts is not None:
             teacher_inputs = self._packed(self._teacher_prompts, rows, self._same_teacher_prompt)
         if self._candidates is not None:
@@ -193,9 +197,6 @@ class MicroBatchPlan:
         )
         if self._experts is not None:
             inputs = replace(inputs, experts=self._experts_of(self._experts.take(rows), rows, inputs))
-        if self._pictures is not None:
-            at = self._numbers(rows, inputs)
-            inputs = self._pictures.added(inputs, rows, self._prompts.take(rows), responses, at)
         valid = valid_mask(responses.lengths, device=self._device)
         return MicroBatch(inputs=inputs, rows=rows, valid=valid, teacher_inputs=teacher_inputs, teacher=teacher)
 

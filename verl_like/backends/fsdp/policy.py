@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ from verl_like.ops.divergence import GeneralisedJsd
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
 from verl_like.ops.routers import Routers, Sequences, routers_of
-from verl_like.protocol import FEATURES, DataProto
+from verl_like.protocol import FEATURES, RESPONSE_FEATURES, DataProto
 
 
 class FsdpPolicy(LearningEngine[PolicyModel]):
@@ -61,10 +60,9 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
         return found
 
     def _pictures_of(self, rows: DataProto) -> RowPictures | None:
-        if self._reader is None or FEATURES not in rows.columns:
+        if self._reader is None or not {FEATURES, RESPONSE_FEATURES} & rows.columns.keys():
             return None
-        features: Any = rows[FEATURES]
-        return RowPictures(features, self._reader, self.module.backbone.base_model)
+        return RowPictures(rows, self._reader, self.module.backbone.base_model)
 
     def rebalance(self, *, has_moved: bool) -> dict[str, float]:
         """Move the biases of routers by the loads of the last update; return metrics of the loads. Collective."""
