@@ -185,6 +185,17 @@ def test_pictures_of_responses_are_a_column_of_mappings() -> None:
         check_columns(DataProto({RESPONSE_FEATURES: [b"a", b"b"]}))
 
 
+def test_tables_with_and_without_features_are_joined() -> None:
+    plain, pictured = DataProto({"x": np.zeros(2)}), DataProto({"x": np.ones(1), FEATURES: [{PICTURES: [b"a"]}]})
+    shown = DataProto({"x": np.ones(1), RESPONSE_FEATURES: [{PICTURES: [b"b"]}]})
+    joined = DataProto.concat([plain, pictured, shown])
+    assert joined[FEATURES] == [{}, {}, {PICTURES: [b"a"]}, {}]
+    assert joined[RESPONSE_FEATURES] == [{}, {}, {}, {PICTURES: [b"b"]}]
+    assert set(DataProto.concat([plain, plain]).columns) == set(plain.columns) == {"x"}
+    with pytest.raises(ValueError, match="differ in columns"):
+        DataProto.concat([plain, DataProto({"y": np.zeros(2)})])
+
+
 def test_bytes_per_token_adds_up_the_token_columns() -> None:
     assert bytes_per_token(["response_ids", "response_mask", "advantages"]) == 4 + 1 + 4
     assert bytes_per_token(token_columns()) == 4 * 14 + 2

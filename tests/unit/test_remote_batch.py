@@ -167,6 +167,40 @@ def test_batches_with_other_columns_are_not_joined(store: DictStore) -> None:
         RemoteBatch.concat([one, other])
 
 
+def test_features_may_be_missing_from_some_batches_and_blocks(store: DictStore) -> None:
+    plain = table([[1], [2, 3]])
+    pictured = DataProto({**plain.columns, "features": [{"images": [b"a"]}, {}]})
+    small, large = RemoteBatch.put(plain, {"row": np.arange(2)}), remote(store, plain, [1])
+    none = plain.with_features(["features"])
+    for others in ([small, large], [large, small]):
+        joined = RemoteBatch.concat([others[0], remote(store, pictured, [1]), others[1].select([])])
+        found = joined.fetch([*pictured.columns], timeout_s=1)
+        assert found == DataProto.concat([none, pictured]) and found["features"][:2] == [{}, {}]  # type: ignore[index]
+        part = pickle.loads(pickle.dumps(joined.partition([[3, 2, 0]])[0]))
+        assert part.fetch(["features"], timeout_s=1)["features"] == [{}, {"images": [b"a"]}, {}]
+    assert "features" not in RemoteBatch.concat([small, large]).columns and small.columns == set(plain.columns)
+    blocks: list[Any] = [({"row": np.arange(2)}, store.put(each)) for each in (plain, pictured)]
+    batch = RemoteBatch.from_blocks(blocks, frozenset(pictured.columns), producer="rollout")
+    assert batch.fetch(["features"], timeout_s=1)["features"] == [{}, {}, {"images": [b"a"]}, {}]
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_columns_of_another_batch_are_attached_by_reference(store: DictStore, is_small: bool) -> None:
+    prompts = table([[5], [6], [7]])
+    facts = {"group": np.array([20, 0, 10])}
+    asked = RemoteBatch.put(prompts, facts) if is_small else remote(store, prompts, [2]).with_facts(facts)
+    facts = {"group": np.array([10, 10, 20, 0])}
+    batch = RemoteBatch.put(DataProto({"y": np.arange(4)}), facts)
+    num_stored = len(store.blocks)
+    batch.attach_from(asked, frozenset({"ids", "text", "features"}), key="group")
+    assert len(store.blocks) == num_stored and batch.columns == {"y", "ids", "text"}
+    assert batch.fetch(["text"], timeout_s=1)["text"] == ["[7]", "[7]", "[5]", "[6]"]
+    if is_small:
+        assert {*batch.layers[-1].refs[0].columns} == {"ids", "text"}, "others do not travel"  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match=r"columns \['ids'\] are in this batch already"):
+        batch.attach_from(asked, frozenset({"ids"}), key="group")
+
+
 def test_a_small_table_travels_with_its_rows_and_a_large_one_stays_in_the_store(store: DictStore) -> None:
     small = table([[1], [2, 3], [], [4, 5]])
     batch = RemoteBatch.put(small, {"row": np.arange(4)})

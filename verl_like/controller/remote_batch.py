@@ -14,7 +14,7 @@ from verl_like.context import current
 from verl_like.controller import ray_calls
 from verl_like.controller.errors import LostBlockError, StageTimeout
 from verl_like.controller.store import StoreCounters
-from verl_like.protocol import Array, DataProto, Selection, row_index
+from verl_like.protocol import FEATURE_COLUMNS, Array, DataProto, Selection, row_index
 from verl_like.telemetry.ledger import waiting
 
 MAX_INLINE_BYTES = 64 * 1024  # Ray keeps smaller results than 100 KiB out of the store too
@@ -55,7 +55,9 @@ class Layer:
         )
 
     def without(self, columns: Iterable[str]) -> Layer:
-        return Layer(self.columns.difference(columns), self.producer, self.refs, self.block, self.index)
+        kept = self.columns.difference(columns)
+        refs = tuple(_only(ref, kept) for ref in self.refs)
+        return Layer(kept, self.producer, refs, self.block, self.index)
 
     @property
     def stored(self) -> list[BlockRef]:
@@ -80,6 +82,10 @@ class Layer:
             self.refs,
             self.runs,
         )  # a whole group needs only a few numbers
+
+
+def _only(ref: BlockRef | DataProto, columns: frozenset[str]) -> BlockRef | DataProto:
+    return ref.only(sorted(columns & ref.columns.keys())) if isinstance(ref, DataProto) else ref
 
 
 def _no_rows(ref: BlockRef | DataProto) -> BlockRef | DataProto:
@@ -155,7 +161,7 @@ class RemoteRows:
         except ray.exceptions.ObjectLostError as error:
             raise self._lost(layer, error) from error
         found = [ref if isinstance(ref, DataProto) else next(fetched) for ref in layer.refs]
-        blocks: list[DataProto] = [block.only(columns) for block in found]
+        blocks: list[DataProto] = [block.with_features(columns).only(columns) for block in found]
         if len(layer.block) == 0:
             return blocks[0].view(0, 0)
         return DataProto.concat([blocks[block].view(first, end) for block, first, end in layer.runs.tolist()])
@@ -227,11 +233,13 @@ class RemoteBatch:
 
     @classmethod
     def concat(cls, batches: Sequence[RemoteBatch]) -> RemoteBatch:
-        """Concatenate the rows of all batches.
+        """Concatenate the rows of all batches, with empty features where a batch lacks a column of them.
 
         Raises:
-            ValueError: the batches have different facts or columns.
+            ValueError: the batches have different facts or other columns.
         """
+        with_features = frozenset(name for batch in batches for name in batch.columns) & FEATURE_COLUMNS
+        batches = [batch._with_features(with_features) for batch in batches]
         if any(set(batch.facts) != set(batches[0].facts) or batch.columns != batches[0].columns for batch in batches):
             differing = [sorted([*batch.facts, *batch.columns]) for batch in batches]
             raise ValueError(
@@ -290,11 +298,7 @@ class RemoteBatch:
         Raises:
             ValueError: a column exists already; every column has one producer.
         """
-        twice = columns & self.columns
-        if twice:
-            raise ValueError(
-                f"columns {sorted(twice)} are in this batch already; every column has one producer. Drop them first."
-            )
+        self._refuse_twice(columns)
         rows = np.concatenate(parts)
         assert np.array_equal(np.sort(rows), np.arange(len(self))), (
             f"stage {producer!r} must return every one of {len(self)} rows once"
@@ -304,6 +308,37 @@ class RemoteBatch:
         block[rows] = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
         index[rows] = np.concatenate([np.arange(len(part), dtype=np.int32) for part in parts])
         self.layers.append(Layer(columns, producer, tuple(refs), block, index))
+
+    def attach_from(self, other: RemoteBatch, columns: frozenset[str], *, key: str) -> None:
+        """Add those of these columns that another batch has, by reference: no block is copied.
+
+        Args:
+            key: a fact of both, unique in ``other``: a row gets the columns of the row with its value.
+
+        Raises:
+            ValueError: a column exists already.
+        """
+        columns &= other.columns
+        self._refuse_twice(columns)
+        order = np.argsort(other.facts[key])
+        rows = order[np.searchsorted(other.facts[key], self.facts[key], sorter=order)]
+        for layer in other.layers:
+            if layer.columns & columns:
+                self.layers.append(layer.without(layer.columns - columns).select(rows))
+
+    def _refuse_twice(self, columns: frozenset[str]) -> None:
+        if twice := columns & self.columns:
+            raise ValueError(
+                f"columns {sorted(twice)} are in this batch already; every column has one producer. Drop them first."
+            )
+
+    def _with_features(self, columns: frozenset[str]) -> RemoteBatch:
+        """Return the batch with these columns of features, empty if it lacks them."""
+        if not (missing := columns - self.columns):
+            return self
+        none = DataProto(num_rows=len(self)).with_features(missing)
+        runs = np.array([(0, 0, len(self))], np.int32)
+        return RemoteBatch(self.facts, [*self.layers, layer_of_runs(missing, "prompts", (none,), runs)])
 
     def add_facts(self, facts: Mapping[str, Array]) -> None:
         """Add per-row facts; none of them may exist already."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 
 from verl_like.protocol.columns import (
+    FEATURE_COLUMNS,
     Column,
     as_object_column,
     as_tensor_column,
@@ -180,6 +181,17 @@ class BaseTable:
     def only(self, names: Names) -> Self:
         """Return a table of only these columns, of any kind; nothing is copied."""
         return type(self)({name: self._column(name) for name in names_of(names, [])}, self.meta_info, len(self))
+
+    def with_features(self, names: Iterable[str]) -> Self:
+        """Return a table that also has those of these columns of features that this one lacks: an empty dict per row.
+
+        Nothing is copied.
+        """
+        missing = sorted(FEATURE_COLUMNS.intersection(names) - self.columns.keys())
+        if not missing:
+            return self
+        none: dict[str, Column] = {name: [{} for _ in range(len(self))] for name in missing}
+        return type(self)({**self.columns, **none}, self.meta_info, len(self))
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove existing columns from this table, which keeps its number of rows."""

@@ -22,6 +22,7 @@ RESPONSE_FEATURES = "response_features"  # of rows with pictures between turns, 
 # Names among the features: a list of encoded pictures, in the order of their tokens. FEATURES has those of the prompt
 # under the first name. RESPONSE_FEATURES has those of the response there, and those of the prompt under the second.
 PICTURES, PROMPT_PICTURES = "images", "prompt_images"
+FEATURE_COLUMNS = frozenset({FEATURES, RESPONSE_FEATURES})  # a table without one has rows without features
 EXPERTS = "routed_experts"  # that the engine chose, at all positions of a row but the last, if it reports them
 CANDIDATES = ("candidate_ids", "num_candidates")  # of the response tokens, if the engine reports them
 _RAGGED = {"turn": "token", "candidate": "token", "expert": "token"}  # kinds of ragged columns, held in the same way

@@ -10,7 +10,7 @@ import verl_like.protocol.folding as folding
 import verl_like.protocol.tensordicts as tensordicts
 import verl_like.protocol.verl_methods as verl_methods
 from verl_like.protocol.base_table import BaseTable, united_meta_info
-from verl_like.protocol.columns import Column, check_column, concatenated, described, taken_rows
+from verl_like.protocol.columns import FEATURE_COLUMNS, Column, check_column, concatenated, described, taken_rows
 from verl_like.protocol.selection import Names, Selection, names_of, order_index, repeat_index
 
 if TYPE_CHECKING:
@@ -61,10 +61,14 @@ class DataProto(BaseTable):
     def concat(tables: Sequence[DataProto]) -> DataProto:
         """Concatenate the rows of all tables, and unite their ``meta_info``; ``metrics`` in it are not joined.
 
+        A table without a column of features that another has gets rows without features.
+
         Raises:
             ValueError: for tables that differ in columns, in a column's kind, dtype, trailing shape or storage, or in a
                 ``meta_info`` entry.
         """
+        with_features = {name for table in tables for name in table.columns if name in FEATURE_COLUMNS}
+        tables = [table.with_features(with_features) for table in tables]
         names = [set(table.columns) for table in tables]
         if any(found != names[0] for found in names):
             raise ValueError(
