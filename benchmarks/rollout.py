@@ -45,7 +45,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
     from verl_like.config.schema import Config
     from verl_like.runs.launch import Launcher
     from verl_like.training.build import build_workers
-    from verl_like.training.generation import generate, train_sampling
+    from verl_like.training.generation import generate, put_prompts, train_sampling
     from verl_like.workers.groups import RolloutGroup
 
     config = Config()
@@ -66,7 +66,7 @@ def staged(rank: int, path: Path, name: str) -> Iterator[Job]:
 
         def stage(_: Any) -> None:
             batch = generate(
-                prompts,
+                put_prompts(prompts),
                 rollout=rollout,
                 begin=None,
                 n=SAMPLES,

@@ -29,7 +29,7 @@ from verl_like.context import current
 from verl_like.data.prompts import Prompt
 from verl_like.runs.launch import Launcher
 from verl_like.training.build import build_workers
-from verl_like.training.generation import generate, train_sampling
+from verl_like.training.generation import generate, put_prompts, train_sampling
 from verl_like.workers.groups import RolloutGroup
 
 ROUNDS = 5
@@ -85,7 +85,7 @@ def measure(lengths: list[int], *, max_num_seqs: int) -> dict[str, Any]:
             def seconds(rollout: RolloutGroup, order: list[int]) -> float:
                 start = time.perf_counter()
                 batch = generate(
-                    [prompts[row] for row in order],
+                    put_prompts([prompts[row] for row in order]),
                     rollout=rollout,
                     begin=None,
                     n=SAMPLES,

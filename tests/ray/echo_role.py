@@ -18,6 +18,8 @@ from verl_like.controller.dispatch import Dispatch, dispatch
 from verl_like.controller.remote_batch import Facts, RemoteRows
 from verl_like.protocol import DataProto, Ragged
 from verl_like.telemetry.ledger import Ledger, stage
+from verl_like.workers.episodes import FinishedSample, Response
+from verl_like.workers.group_blocks import OPTIONAL_COLUMNS, PROMPT_COLUMNS, GroupBlocks
 
 
 def build(rank: int) -> dict[str, Any]:
@@ -177,3 +179,15 @@ class EchoRole:
             yield table.select_idxs([i])
             if fails == "after" and self.rank == 1:
                 raise ValueError("broken in mid-stream")
+
+    @dispatch(Dispatch.STREAM)
+    def answer(self, rows: RemoteRows, *, n: int) -> Iterator[Facts | DataProto]:
+        """Yield ``n`` responses of one token to each prompt, in blocks as engines make them."""
+        prompts = rows.fetch([*PROMPT_COLUMNS, *sorted(OPTIONAL_COLUMNS & rows.columns)], timeout_s=30)
+        blocks = GroupBlocks(prompts, n=n, num_prompts=len(prompts), writer=self.rank, block_kib=256)
+        response = Response(token_ids=[7], log_probs=[-1.0], is_sampled=np.ones(1, bool), finish_reason="stop")
+        for row in range(len(prompts)):
+            for number in range(n):
+                sample = FinishedSample(row=row, number=number, version=0, newest_version=0, responses=(response,))
+                blocks.add(sample)
+        yield from blocks.rest()

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from tests.ray.echo_role import EchoRole
+from verl_like.backends.base import Sampling
 from verl_like.context import current
 from verl_like.controller.ray_calls import local_bytes, num_references
-from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.controller.store import StoreCounters, store_use
 from verl_like.controller.worker_group import WorkerGroup
-from verl_like.protocol import DataProto, Ragged
+from verl_like.data.prompts import Prompt
+from verl_like.protocol import PICTURES, DataProto, Ragged
 from verl_like.training import store_meter
+from verl_like.training.generation import generate, put_prompts
 from verl_like.training.store_meter import StoreMeter
+from verl_like.workers.groups import columns_of
 
 PER_GROUP = 16
 
@@ -110,6 +115,58 @@ def test_the_meter_reports_what_was_put_fetched_and_is_held(group: WorkerGroup) 
     batch.drop({"values"})
     assert blocks - batch.num_blocks >= 4, "the column has blocks on both ranks"
     assert num_references() <= held - (blocks - batch.num_blocks), "a dropped column's blocks are let go"
+
+
+class Engines:
+    """Engines of two ranks, each with half of the prompts."""
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+
+    def columns_of(self, prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
+        return columns_of(prompts, facts)
+
+    def generate(self, prompts: RemoteBatch, *, n: int, **_: object) -> Iterator[tuple[Facts, BlockRef]]:
+        half = len(prompts) // 2
+        parts = [np.arange(half), np.arange(half, len(prompts))]
+        yield from self._group.stream(EchoRole.answer, prompts, parts, n=n)
+
+
+@pytest.mark.parametrize("size", [2**18, 2**12], ids=["in the store", "with the calls"])
+def test_a_picture_crosses_the_store_once(group: WorkerGroup, size: int) -> None:
+    pictures = [bytes([number]) * size for number in range(8)]
+    meter = StoreMeter()
+    asked = put_prompts([pictured_prompt(number, picture) for number, picture in enumerate(pictures)])
+
+    def responses(n: int) -> RemoteBatch:
+        sampling = Sampling(max_tokens=1)
+        return generate(asked, rollout=Engines(group), begin=None, n=n, sampling=sampling, step=1, version=0)  # type: ignore[arg-type]
+
+    batch = responses(4)
+    responses(1)  # as for a greedy baseline
+    meter.ask()
+    found = meter.take(batch)["store/put_bytes"]
+    assert found < 8 * size + 2**16 and (found > 8 * size or size < 2**16)
+    table = batch.fetch(["features", "response_ids"], timeout_s=20)
+    features: Any = table["features"]
+    assert features == [{PICTURES: [picture]} for picture in pictures for _ in range(4)]
+    assert len({id(each[PICTURES][0]) for each in features}) == len(pictures), "the samples of a prompt share its bytes"
+    some = batch.select([31, 0, 1]).partition([[0, 1, 2]])[0].fetch(["features"], timeout_s=20)["features"]
+    assert some == [features[31], features[0], features[1]]
+
+
+def pictured_prompt(number: int, picture: bytes) -> Prompt:
+    return Prompt(
+        prompt_ids=[1, 2, 3],
+        uid=str(number),
+        text="1 2 3",
+        data_source="pictures",
+        ground_truth="",
+        extra_info={},
+        messages="",
+        columns={},
+        features={PICTURES: [picture]},
+    )
 
 
 def test_unavailable_figures_are_missing_and_requested_again_a_minute_later(

@@ -18,7 +18,6 @@ from verl_like.controller.remote_batch import Facts, RemoteBatch
 from verl_like.data.prompts import Prompt
 from verl_like.protocol import Array, episode_numbers, last_rows, num_samples, over_episode, samples_of
 from verl_like.reward.scores import Scores
-from verl_like.training import generation
 from verl_like.training.balance import Balance, rank_rows
 from verl_like.training.generation import generate
 from verl_like.training.rewards import first_rows
@@ -99,12 +98,12 @@ class Engine:
     def __init__(self, n: int) -> None:
         self.n = n
 
-    def columns_of(self, _: int, facts: Facts) -> frozenset[str]:
+    def columns_of(self, _: RemoteBatch, facts: Facts) -> frozenset[str]:
         assert "episode_row" in facts
         return frozenset({"response_ids"})
 
-    def generate(self, prompts: int, **_: object) -> Iterator[tuple[Facts, Block]]:
-        for prompt in reversed(range(prompts)):
+    def generate(self, prompts: RemoteBatch, **_: object) -> Iterator[tuple[Facts, Block]]:
+        for prompt in reversed(range(len(prompts))):
             samples = [0, 1, 1, 2][: self.n + 1]
             facts = {
                 "group_id": np.full(len(samples), prompt),
@@ -125,7 +124,7 @@ class EpisodeBlock(Block):
 
 def generated(begin: Any, *, answered: int, n: int) -> RemoteBatch:
     return generate(
-        [None] * 2,  # type: ignore[list-item]
+        RemoteBatch({"group_id": np.arange(2)}),
         rollout=Engine(answered),  # type: ignore[arg-type]
         begin=begin,
         n=n,
@@ -151,8 +150,7 @@ class EpisodeFunctions:
         return Scores.of_model(begun, [""] * len(begun), [{}] * len(begun))
 
 
-def test_the_rows_of_an_episode_stay_together_and_share_the_one_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "put_prompts", len)
+def test_the_rows_of_an_episode_stay_together_and_share_the_one_score() -> None:
     rewards = step_rewards(EpisodeFunctions())  # type: ignore[arg-type]
     batch = generated(rewards.begin, answered=3, n=3)
     assert batch.facts["group_id"].tolist() == [0] * 4 + [1] * 4
@@ -164,8 +162,7 @@ def test_the_rows_of_an_episode_stay_together_and_share_the_one_score(monkeypatc
     assert rewards.scores(later.select([1, 2])).score.tolist() == [1, 1], "of another draw"
 
 
-def test_a_missing_episode_is_noticed_although_there_are_enough_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "put_prompts", len)
+def test_a_missing_episode_is_noticed_although_there_are_enough_rows() -> None:
     with pytest.raises(AssertionError, match="4 responses came back for 2 prompts x 3"):
         generated(None, answered=2, n=3)
 

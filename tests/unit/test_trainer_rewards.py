@@ -17,7 +17,6 @@ from verl_like.controller.errors import FeedbackError
 from verl_like.controller.remote_batch import Facts, RemoteBatch
 from verl_like.reward.failure_limit import Failure, check_failures
 from verl_like.reward.scores import Scores, objects
-from verl_like.training import generation
 from verl_like.training.generation import generate
 from verl_like.training.rewards import Rewards, StepRewards, first_rows
 
@@ -59,11 +58,11 @@ class Engine:
     def __init__(self, first_prompt: int = 0) -> None:
         self._first_prompt = first_prompt
 
-    def columns_of(self, _: int, facts: Facts) -> frozenset[str]:
+    def columns_of(self, _: RemoteBatch, facts: Facts) -> frozenset[str]:
         return COLUMNS
 
-    def generate(self, prompts: int, *, n: int, **_: object) -> Iterator[tuple[Facts, Block]]:
-        for prompt in reversed(range(prompts)):
+    def generate(self, prompts: RemoteBatch, *, n: int, **_: object) -> Iterator[tuple[Facts, Block]]:
+        for prompt in reversed(range(len(prompts))):
             scores = [10.0 * (self._first_prompt + prompt) + sample + 0.5 * (n == 1) for sample in range(n)]
             facts = {"group_id": np.full(n, prompt), "sample": np.arange(n), "uid": np.full(n, "u")}
             yield facts, Block(tuple(scores))
@@ -131,7 +130,7 @@ def rewards_of(functions: Functions | None = None, *models: Model, **options: An
 
 def generated(begin: Callable[..., None], *, n: int, first_prompt: int = 0) -> RemoteBatch:
     return generate(
-        [None] * 3,  # type: ignore[list-item]
+        RemoteBatch({"group_id": np.arange(3)}),
         rollout=Engine(first_prompt),  # type: ignore[arg-type]
         begin=begin,
         n=n,
@@ -141,12 +140,6 @@ def generated(begin: Callable[..., None], *, n: int, first_prompt: int = 0) -> R
     )
 
 
-@pytest.fixture
-def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "put_prompts", len)
-
-
-@pytest.mark.usefixtures("no_store")
 def test_scores_find_their_rows_whatever_the_order_of_arrival() -> None:
     rewards = rewards_of()
     batch = generated(rewards.begin, n=2)
@@ -156,7 +149,6 @@ def test_scores_find_their_rows_whatever_the_order_of_arrival() -> None:
     assert found.baseline is None and "baseline_score" not in found.facts
 
 
-@pytest.mark.usefixtures("no_store")
 def test_each_row_gets_the_score_of_its_prompts_greedy_response_as_baseline() -> None:
     rewards = rewards_of()
     batch = generated(rewards.begin, n=2)
@@ -166,7 +158,6 @@ def test_each_row_gets_the_score_of_its_prompts_greedy_response_as_baseline() ->
     assert found.facts["baseline_score"].tolist() == [0.5, 0.5, 10.5, 10.5, 20.5, 20.5]
 
 
-@pytest.mark.usefixtures("no_store")
 def test_a_models_score_is_in_the_baseline_too() -> None:
     """A baseline without it would leave every advantage too large by the model's share."""
     rewards = rewards_of(Functions(), Model(3.0))
@@ -177,7 +168,6 @@ def test_a_models_score_is_in_the_baseline_too() -> None:
     assert (found.score - found.baseline).tolist() == [-0.5, 0.5] * 3
 
 
-@pytest.mark.usefixtures("no_store")
 def test_blocks_that_arrive_while_scores_are_read_are_scored_after_that() -> None:
     """Engines of schedules that generate ahead are polled in every wait of the driver, also in that for scores."""
     rewards = rewards_of(Functions(), Model(3.0))
@@ -202,7 +192,6 @@ def test_blocks_that_arrive_while_scores_are_read_are_scored_after_that() -> Non
     assert later.score.tolist() == [6 + score for score in (30, 31, 40, 41, 50, 51)]
 
 
-@pytest.mark.usefixtures("no_store")
 def test_rows_of_several_draws_keep_their_scores_through_any_choice() -> None:
     rewards = rewards_of()
     draws = []
@@ -217,7 +206,6 @@ def test_rows_of_several_draws_keep_their_scores_through_any_choice() -> None:
     assert found.facts["baseline_score"].tolist() == [50.5, 0.5, 30.5, 30.5]
 
 
-@pytest.mark.usefixtures("no_store")
 def test_steps_that_are_open_at_once_have_their_own_scores_in_any_order() -> None:
     rewards = all_rewards(Functions(), Model(1.0))
     first, second = rewards.open(), rewards.open()
@@ -230,7 +218,6 @@ def test_steps_that_are_open_at_once_have_their_own_scores_in_any_order() -> Non
         second.scores(of_first)
 
 
-@pytest.mark.usefixtures("no_store")
 def test_the_scores_of_a_dropped_step_are_freed_and_not_waited_for() -> None:
     """Pending answers are freed together with the object that would wait for them."""
     rewards = all_rewards()

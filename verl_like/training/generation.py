@@ -10,7 +10,7 @@ from verl_like.backends.base import Sampling
 from verl_like.config.schema import Config
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.data.prompts import Prompt, prompt_table
-from verl_like.protocol import DataProto, num_samples
+from verl_like.protocol import FEATURES, DataProto, num_samples
 from verl_like.workers.groups import Generator
 
 
@@ -47,7 +47,7 @@ def put_prompts(prompts: Sequence[Prompt]) -> RemoteBatch:
 
 
 def generate(
-    prompts: Sequence[Prompt],
+    asked: RemoteBatch,
     *,
     rollout: Generator,
     begin: Callable[[Facts, BlockRef], None] | None,
@@ -62,11 +62,11 @@ def generate(
     An episode with an environment may have several rows, which stay adjacent.
 
     Args:
+        asked: :func:`put_prompts` of the prompts.
         begin: called with the facts and the block of some rows as soon as they exist, to start their scoring; None if
             nothing is scored.
         first_sample: number of a prompt's first sample in this step's seeds; above 0 if a prompt may be drawn again.
     """
-    asked = put_prompts(prompts)
     blocks = []
     for facts, block in rollout.generate(
         asked, n=n, sampling=sampling, step=step, version=version, first_sample=first_sample
@@ -74,7 +74,19 @@ def generate(
         if begin is not None:
             begin(facts, block)
         blocks.append((facts, block))
-    batch = RemoteBatch.from_blocks(blocks, rollout.columns_of(asked, blocks[0][0]), producer="rollout")
+    batch = joined_blocks(blocks, asked, rollout.columns_of(asked, blocks[0][0]))
     found = num_samples(batch.facts)
-    assert found == len(prompts) * n, f"{found} responses came back for {len(prompts)} prompts x {n}"
-    return batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))
+    assert found == len(asked) * n, f"{found} responses came back for {len(asked)} prompts x {n}"
+    return batch
+
+
+def joined_blocks(blocks: Sequence[tuple[Facts, BlockRef]], asked: RemoteBatch, columns: frozenset[str]) -> RemoteBatch:
+    """Return the rows of these blocks, sorted by (prompt, sample), with the prompts' pictures by reference.
+
+    Args:
+        columns: of the blocks.
+    """
+    batch = RemoteBatch.from_blocks(blocks, columns, producer="rollout")
+    batch = batch.select(np.lexsort((batch.facts["sample"], batch.facts["group_id"])))
+    batch.attach_from(asked, frozenset({FEATURES}), key="group_id")
+    return batch

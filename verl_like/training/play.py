@@ -16,7 +16,7 @@ from verl_like.data.prompts import Prompt
 from verl_like.environments.shown import EpisodeSummary, message_lines
 from verl_like.runs.folder import RunFolder
 from verl_like.telemetry.startup import Startup
-from verl_like.training.generation import generate, val_sampling
+from verl_like.training.generation import generate, put_prompts, val_sampling
 from verl_like.training.play_by_hand import chosen_prompt
 from verl_like.training.policy_jobs import LoadedPolicy, loaded_policy
 from verl_like.training.tasks import tokenizer_of
@@ -51,7 +51,7 @@ def _generated(config: Config, prompt: Prompt, policy: LoadedPolicy) -> str:
         begun.append((facts, block))
 
     batch = generate(
-        [prompt],
+        put_prompts([prompt]),
         rollout=policy.rollout,
         begin=begin,
         n=1,

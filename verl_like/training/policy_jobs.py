@@ -27,7 +27,7 @@ from verl_like.telemetry.process_log import RunLogs
 from verl_like.telemetry.startup import Startup
 from verl_like.telemetry.trackers import JsonlTracker
 from verl_like.training.build import build_workers, generator, scorers
-from verl_like.training.generation import generate, val_sampling
+from verl_like.training.generation import generate, put_prompts, val_sampling
 from verl_like.training.rewards import Rewards, first_rows
 from verl_like.training.tasks import check_reward, held_out_prompts, tokenizer_of
 from verl_like.training.validation import validate
@@ -111,7 +111,7 @@ def generate_responses(config: Config) -> Path:
         path = unused(folder.eval / f"generated_step_{policy.step}.jsonl")
         current(Startup).now(f"generating responses to {len(prompts)} prompts")
         batch = generate(
-            list(prompts),
+            put_prompts(list(prompts)),
             rollout=policy.rollout,
             begin=None,
             n=config.rollout.val.n,

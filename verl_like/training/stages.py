@@ -16,7 +16,7 @@ from verl_like.controller.remote_batch import RemoteBatch
 from verl_like.protocol import TEACHER, last_rows, sampled_tokens
 from verl_like.telemetry.ledger import stage
 from verl_like.training.balance import by_reader
-from verl_like.training.generation import generate, greedy_sampling, train_sampling
+from verl_like.training.generation import generate, greedy_sampling, put_prompts, train_sampling
 from verl_like.training.parts import StepParts
 from verl_like.training.prompt_counts import num_prompts
 from verl_like.training.rewards import StepRewards
@@ -59,8 +59,9 @@ def draw(parts: StepParts, state: StepState, number: int = 0) -> RemoteBatch:
         state.prompts.draw(len(prompts))
         state.num_drawn = parts.loader.num_drawn
     with stage("rollout"):
+        asked = put_prompts(prompts)
         batch = generate(
-            prompts,
+            asked,
             rollout=parts.rollout,
             begin=scores.begin,
             n=config.rollout.n,
@@ -71,7 +72,7 @@ def draw(parts: StepParts, state: StepState, number: int = 0) -> RemoteBatch:
         )
         if parts.needs.baseline:
             generate(
-                prompts,
+                asked,
                 rollout=parts.rollout,
                 begin=partial(scores.begin, is_baseline=True),
                 n=1,

@@ -12,7 +12,7 @@ from verl_like.controller.remote_batch import Facts
 from verl_like.data.prompts import Prompt
 from verl_like.protocol import last_rows
 from verl_like.reward.scores import Scores
-from verl_like.training.generation import generate, val_sampling
+from verl_like.training.generation import generate, put_prompts, val_sampling
 from verl_like.training.rewards import Rewards, first_rows
 from verl_like.training.validation_metrics import ValidationSample, validation_metrics
 from verl_like.training.validation_scores import write_scores
@@ -37,7 +37,7 @@ def validate(
         chunk = prompts[start : start + size]
         scoring = rewards.open()
         batch = generate(
-            chunk,
+            put_prompts(chunk),
             rollout=rollout,
             begin=scoring.begin,
             n=config.rollout.val.n,

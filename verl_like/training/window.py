@@ -20,7 +20,7 @@ from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.protocol import Array
 from verl_like.reward.scores import Scores
 from verl_like.telemetry.ledger import stage
-from verl_like.training.generation import greedy_sampling, put_prompts, train_sampling
+from verl_like.training.generation import greedy_sampling, joined_blocks, put_prompts, train_sampling
 from verl_like.training.parts import StepParts
 from verl_like.training.rewards import StepRewards
 from verl_like.training.step_state import StepState
@@ -249,9 +249,8 @@ class Window:
             draw = self._draws[number]
             positions = [group.position for group in chosen if group.draw == number]
             columns = self._engines.columns_of(draw.admissions[0].prompts, draw.blocks[0][0])
-            rows = RemoteBatch.from_blocks(draw.blocks, columns, producer="rollout")
+            rows = joined_blocks(draw.blocks, draw.admissions[0].prompts, columns)
             rows = rows.select(np.isin(rows.facts["group_id"], positions))
-            rows = rows.select(np.lexsort((rows.facts["sample"], rows.facts["group_id"])))
             numbers = np.searchsorted(positions, rows.facts["group_id"]) + num_groups
             batches.append(rows.with_facts({"group_id": numbers, "draw": np.full(len(rows), number)}))
             num_groups += len(positions)

@@ -20,7 +20,9 @@ ROLLOUT_COLUMNS = frozenset(
 )
 TURN_COLUMNS = frozenset({EPISODE_ROW, "turn_index", "turn_tokens", "turn_rewards", "state_keys"})  # of episodes
 CANDIDATE_COLUMNS = frozenset(CANDIDATES)  # of responses whose engine reports candidates
-OPTIONAL_COLUMNS = frozenset({FEATURES, "teacher_prompt_ids"})  # of prompts; a block has those of its prompts
+TEACHER_COLUMNS = frozenset({"teacher_prompt_ids"})  # of prompts that have them; so have their blocks
+# Engines read features, but do not return them: the batch of a step refers to those of the prompts.
+OPTIONAL_COLUMNS = TEACHER_COLUMNS | {FEATURES}
 
 MAX_WAIT_S = 0.5  # of a small block; otherwise scores of few, long responses would arrive only after the last of them
 
@@ -152,7 +154,7 @@ class GroupBlocks:
                 "rollout_log_probs": Ragged.from_rows([response.log_probs for response in found], "float32"),
                 "reward_inputs": _with_chats(source["reward_inputs"], found),
                 "prompt_text": source["prompt_text"],
-                **{name: source[name] for name in sorted(OPTIONAL_COLUMNS & source.columns.keys())},
+                **{name: source[name] for name in sorted(TEACHER_COLUMNS & source.columns.keys())},
                 **({"weight_version": _versions_of(of_row, found)} if self._keeps_versions else {}),
                 **_turn_columns(samples),
                 **candidates,

@@ -20,7 +20,7 @@ from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.assignment import Assignment, ResponseLengths, assigned_by_queue, assigned_in_advance
 from verl_like.workers.critic import CriticRole
 from verl_like.workers.generator import GeneratorRole
-from verl_like.workers.group_blocks import CANDIDATE_COLUMNS, OPTIONAL_COLUMNS, ROLLOUT_COLUMNS, TURN_COLUMNS
+from verl_like.workers.group_blocks import CANDIDATE_COLUMNS, ROLLOUT_COLUMNS, TEACHER_COLUMNS, TURN_COLUMNS
 from verl_like.workers.messages import AdvantageReport, RowRewards, SyncReport, UpdateShare, UpdateTerms
 from verl_like.workers.ref import RefRole
 from verl_like.workers.scorer import ScorerRole
@@ -386,7 +386,7 @@ def columns_of(prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
     turns = TURN_COLUMNS if EPISODE_ROW in facts else frozenset()
     candidates = CANDIDATE_COLUMNS if "candidates" in facts else frozenset()
     experts = {EXPERTS} if "expert_bytes" in facts else set[str]()
-    return ROLLOUT_COLUMNS | turns | candidates | experts | (OPTIONAL_COLUMNS & prompts.columns)
+    return ROLLOUT_COLUMNS | turns | candidates | experts | (TEACHER_COLUMNS & prompts.columns)
 
 
 def refuse_differing(reports: Sequence[SyncReport]) -> None:
