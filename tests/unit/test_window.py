@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from verl_like.training.window import InFlight, PromptGroup, first_finished, oldest_draw
+from verl_like.controller.remote_batch import Facts
+from verl_like.training.window import Draw, InFlight, PromptGroup, first_finished, oldest_draw
 
 
 def in_flight(
@@ -38,6 +45,31 @@ def test_groups_are_taken_early_if_all_could_not_be_learnt_from_at_their_deadlin
     found = in_flight([(2, 0), (2, 1), (1, 2), (1, 1)], [(1, 0)], {1: 4, 2: 5})
     chosen = first_finished(found, 2, 3)
     assert chosen == [(1, 2), (2, 0)], "three groups are due in step 4, which learns from two"
+
+
+def test_what_was_taken_is_freed_at_once_and_not_by_the_garbage_collector() -> None:
+    class Stored:
+        """What a reference keeps in the store."""
+
+    def arrived(draw: Draw, facts: Facts, block: Any) -> None:
+        draw.blocks.append((facts, block))
+
+    draw = Draw(number=1, step=1, loader_state={}, scores=None, left={0, 1, 2}, missing={})  # type: ignore[arg-type]
+    prompts, *blocks = Stored(), Stored(), Stored()
+    freed = [weakref.ref(each) for each in (prompts, *blocks)]
+    draw.admissions.append(SimpleNamespace(prompts=prompts, arrived=partial(arrived, draw)))  # type: ignore[arg-type]
+    for groups, block in zip(([0, 1], [2, 2]), blocks, strict=True):
+        draw.admissions[0].arrived({"group_id": np.array(groups)}, block)  # type: ignore[arg-type]
+    del prompts, block
+    blocks.clear()
+    gc.disable()
+    try:
+        for left, expected in (({1, 2}, [True] * 3), ({1}, [True, True, False]), (set(), [False] * 3)):
+            draw.left = left
+            draw.let_go()
+            assert [each() is not None for each in freed] == expected
+    finally:
+        gc.enable()
 
 
 class Admission(RuleBasedStateMachine):

@@ -62,6 +62,12 @@ class Draw:
     blocks: list[tuple[Facts, BlockRef]] = field(default_factory=list)
     admissions: list[Admission] = field(default_factory=list)
 
+    def let_go(self) -> None:
+        """Drop the references to blocks of which no group is left to be taken, and at the end those to the prompts."""
+        self.blocks = [each for each in self.blocks if not self.left.isdisjoint(each[0]["group_id"].tolist())]
+        if not self.left:  # an admission refers to its draw; otherwise the garbage collector would free both, later
+            self.admissions.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
@@ -205,8 +211,10 @@ class Window:
         taken = set(chosen)
         self._arrivals = [group for group in self._finished if group in taken]
         self._finished = [group for group in self._finished if group not in taken]
-        for number in [number for number, draw in self._draws.items() if not draw.left]:
-            del self._draws[number]
+        for number, draw in list(self._draws.items()):
+            draw.let_go()
+            if not draw.left:
+                del self._draws[number]
         state.prompts.draw(len(chosen))
         state.num_drawn = self._parts.loader.num_drawn - self.num_left
         state.metrics.add_rollout(batch)
