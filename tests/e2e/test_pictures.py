@@ -214,6 +214,24 @@ def test_an_asynchronous_schedule_trains_with_separate_engines(
 
 
 @pytest.mark.slow
+def test_draws_with_and_without_pictures_make_one_batch(family: str, colours: Path, tmp_path: Path) -> None:
+    (tmp_path / "reward.py").write_text(REWARD.replace("return", "return ground_truth != 'green' and"))
+    found = trained(
+        family,
+        colours,
+        tmp_path,
+        f"data.train_files=[{colours}/other.jsonl]",
+        "data.shuffle=false",
+        "data.train_batch_size=2",  # two rows of text, then rows with pictures
+        f"reward.function={tmp_path}/reward.py:varied",
+        "algorithm.filter_groups=true",
+        "actor.mini_batch_size=2",
+        "trainer.total_training_steps=1",
+    )
+    assert found.metrics[1]["rollout/num_batches"] >= 2 and found.metrics[1]["actor/grad_norm"] > 0
+
+
+@pytest.mark.slow
 def test_frozen_vision_is_exported_as_it_was(family: str, colours: Path, tmp_path: Path) -> None:
     found = trained(family, colours, tmp_path, "model.freeze_vision=true", "trainer.total_training_steps=1")
     before, after = (load_file(folder / "model.safetensors") for folder in (colours / family, found.folder / "model"))
