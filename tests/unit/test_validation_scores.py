@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from tests.unit._validation_scores import assert_scores_give
 from verl_like.config.schema import Config, DataConfig, RolloutConfig, TrainerConfig, ValSamplingConfig
 from verl_like.controller.remote_batch import RemoteBatch
+from verl_like.data.prompts import Prompt
 from verl_like.protocol import Array
 from verl_like.reward.failure_limit import Failure
 from verl_like.reward.scores import Scores, objects
@@ -144,18 +144,30 @@ def _rows(batch: RemoteBatch) -> list[tuple[str, int]]:
 def test_a_validation_keeps_the_scores_of_all_rows_and_the_texts_of_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def generated(chunk: list[Any], *, n: int, **_: object) -> RemoteBatch:
+    def generated(chunk: RemoteBatch, *, n: int, **_: object) -> RemoteBatch:
         facts = {
-            "group_id": np.repeat(np.arange(len(chunk)), n),
+            "group_id": np.repeat(chunk.facts["group_id"], n),
             "sample": np.tile(np.arange(n), len(chunk)),
-            "uid": np.repeat([prompt.uid for prompt in chunk], n),
+            "uid": np.repeat(chunk.facts["uid"], n),
             "finish_reason": np.full(n * len(chunk), "stop"),
             "response_tokens": np.arange(n * len(chunk)),
         }
         return RemoteBatch(facts)
 
     monkeypatch.setattr(validation, "generate", generated)
-    prompts: list[Any] = [SimpleNamespace(uid=str(i), data_source="st"[i % 2]) for i in range(5)]
+    prompts = [
+        Prompt(
+            prompt_ids=np.array([i], np.int32),
+            uid=str(i),
+            text="",
+            data_source="st"[i % 2],
+            ground_truth="",
+            extra_info={},
+            messages="",
+            columns={},
+        )
+        for i in range(5)
+    ]
     config = Config(
         data=DataConfig(val_batch_size=2),
         rollout=RolloutConfig(val=ValSamplingConfig(n=2)),
