@@ -52,7 +52,7 @@ def is_cut(fsdp: FsdpConfig, *, device: torch.device, dtype: torch.dtype, is_fro
             "but a replica that learns computes in the float32 of its masters. Set fsdp.shard_size=all, or "
             "fsdp.param_dtype=float32."
         )
-    if fsdp.shard_size != "auto":
+    if fsdp.shard_size != "auto" or fsdp.expert_parallel:
         return fsdp.shard_size != "1"
     is_small = num_parameters * torch.float32.itemsize <= MAX_REPLICA_BYTES
     return not (can_be_whole and is_small and device.type == "cpu")

@@ -10,7 +10,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 
+from verl_like.backends.fsdp.expert_parallel import ExpertShards
 from verl_like.backends.fsdp.layout import Layout
 from verl_like.backends.fsdp.models import ShardedModel
 from verl_like.config.schema import FsdpConfig
@@ -46,13 +48,17 @@ class Sharding(Layout):
     ) -> None:
         mesh = _mesh(device, ranks_per_group)
         self.group = mesh.get_group(mesh.ndim - 1)
-        num_parameters = sum(p.numel() for p in module.parameters())
+        self._experts = ExpertShards(module, mesh) if fsdp.expert_parallel else None
+        on_their_ranks = set() if self._experts is None else set(self._experts.parameters())
+        num_parameters = sum(p.numel() for p in module.parameters() if p not in on_their_ranks)
         self._is_reduced_once = num_parameters * torch.float32.itemsize <= MAX_UNSHARDED_GRADIENT_BYTES
         precision = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
         # Copies of memory that is not page-locked would block the layers that run in the meantime.
         on_host = CPUOffloadPolicy(pin_memory=device.type != "cpu")
         offload = on_host if fsdp.cpu_offload else OffloadPolicy()
-        cut = partial(fully_shard, mesh=mesh, mp_policy=precision, offload_policy=offload)
+        cut = partial(
+            fully_shard, mesh=mesh, mp_policy=precision, offload_policy=offload, ignored_params=on_their_ranks
+        )
         layers: list[Any] = [
             layer for layer in module.decoder_layers() if _bytes(layer, param_dtype) >= MIN_LAYER_BYTES
         ]
@@ -84,7 +90,9 @@ class Sharding(Layout):
         root.set_reshard_after_backward(now)
 
     def reduce_gradients(self) -> None:
-        """Do nothing: the last backward pass has reduced them."""
+        """Sum gradients of experts that stay on their ranks; the last backward pass has reduced all others."""
+        if self._experts is not None:
+            self._experts.sum_over_copies()
 
     def reshard(self) -> None:
         """Implement ``Layout.reshard``."""
@@ -113,7 +121,8 @@ def _prefetch(root: FSDPModule, layers: list[FSDPModule], ahead: int) -> None:
 
 
 def _bytes(layer: nn.Module, dtype: torch.dtype) -> int:
-    return sum(parameter.numel() for parameter in layer.parameters()) * dtype.itemsize
+    """Return the bytes that a gather of this layer makes; experts that stay on their ranks are sharded already."""
+    return sum(p.numel() for p in layer.parameters() if not isinstance(p, DTensor)) * dtype.itemsize
 
 
 def _mesh(device: torch.device, ranks_per_group: int) -> DeviceMesh:

@@ -44,3 +44,8 @@ class FsdpConfig(Section):
         "Keep parameters, gradients and optimiser state in host memory within stages too: each layer's parameters "
         "move to the GPU for its passes; the optimiser runs on CPU (GPU only).",
     )
+    expert_parallel: bool = option(
+        False,
+        "Keep each expert whole on one rank of its shard group, and send tokens to the ranks of their experts, instead "
+        "of gathering all experts of a layer on every rank (mixtures of experts).",
+    )

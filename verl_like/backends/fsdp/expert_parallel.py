@@ -1,0 +1,163 @@
+"""Expert parallelism: each rank keeps whole experts of every layer, and tokens travel to the ranks of their experts.
+
+FSDP gathers all experts of a layer on every rank for its passes. Here no expert is ever gathered: a rank sends each
+token once for every expert that its router has chosen, computes its own experts for the tokens of all ranks, and sends
+the results back. The experts are sharded tensors with the layout that FSDP gives them, so the optimiser, checkpoints
+and weight sync handle them as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from transformers.integrations.moe import _grouped_linear  # transformers 5.19
+
+from verl_like.backends.fsdp.optim import local_shard
+from verl_like.context import current
+from verl_like.telemetry.heartbeat import Heartbeat
+
+OTHERS = "the ranks that share the experts of a layer"
+PACKED = {"gate_up_proj", "down_proj"}  # parameters of transformers' experts, [E, ., .] each
+
+
+def experts_of(model: nn.Module) -> list[Any]:
+    """Return the modules that hold the packed experts of a layer each, in the order of the layers."""
+    return [
+        module for module in model.modules() if {name for name, _ in module.named_parameters(recurse=False)} == PACKED
+    ]
+
+
+class ExpertShards:
+    """The experts of a model without weights yet, of which each rank of a shard group keeps an equal part.
+
+    Args:
+        module: its experts' parameters become sharded tensors, and their forward exchanges tokens.
+        mesh: as FSDP uses it; experts are sharded over its last axis and replicated over the others.
+
+    Raises:
+        ValueError: the model has no packed experts, or a number of them that cannot be divided equally.
+    """
+
+    def __init__(self, module: nn.Module, mesh: DeviceMesh) -> None:
+        self._modules, self._mesh = experts_of(module), mesh
+        self._group, ranks = mesh.get_group(mesh.ndim - 1), mesh.size(mesh.ndim - 1)
+        if not self._modules:
+            raise ValueError(
+                f"fsdp.expert_parallel is true, but {type(module).__name__} has no packed experts ({sorted(PACKED)} of "
+                "each layer). Set fsdp.expert_parallel=false."
+            )
+        placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
+        for experts in self._modules:
+            for name in sorted(PACKED):
+                whole = experts.get_parameter(name)
+                if len(whole) % ranks:
+                    raise ValueError(
+                        f"fsdp.expert_parallel is true, but a layer has {len(whole)} experts, which cannot be divided "
+                        f"equally among {ranks} ranks. Set fsdp.shard_size to a divisor of {len(whole)}, or "
+                        "fsdp.expert_parallel=false."
+                    )
+                own = torch.empty_like(whole[: len(whole) // ranks], requires_grad=False)
+                shards = DTensor.from_local(
+                    own, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride()
+                )
+                setattr(experts, name, nn.Parameter(shards, requires_grad=whole.requires_grad))
+            vars(experts)["forward"] = partial(forward, experts, self._group)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Yield the experts' parameters, which loading replaces."""
+        for experts in self._modules:
+            yield from experts.parameters(recurse=False)
+
+    def sum_over_copies(self) -> None:
+        """Sum gradients over the groups that have a copy of the experts each; FSDP does so for its own parameters.
+        Collective.
+        """
+        if self._mesh.ndim == 1:
+            return
+        for parameter in self.parameters():
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                with current(Heartbeat).waiting(OTHERS):
+                    dist.all_reduce(local_shard(parameter.grad), group=self._mesh.get_group(0))
+
+
+def forward(
+    experts: Any, group: dist.ProcessGroup, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor
+) -> Tensor:
+    """Return [K, H], the outputs of each token's experts by their weights; the ranks of the group call it together.
+
+    The operations do not depend on the tokens, so that a rank without any takes part in every exchange, and backward
+    recomputes as many as forward made.
+
+    Args:
+        experts: a module of transformers, whose parameters are sharded over the group.
+        hidden_states: [K, H].
+        top_k_index: [K, k] int64 indices of experts.
+        top_k_weights: [K, k].
+    """
+    top_k, ranks = top_k_index.shape[-1], dist.get_world_size(group)
+    chosen = top_k_index.reshape(-1)
+    order = torch.argsort(chosen, stable=True)  # by expert, thus by rank
+    counts = torch.bincount(chosen, minlength=experts.num_experts)
+    of_others = _exchanged_counts(counts, group).view(ranks, -1)  # [ranks, own experts], tokens from each rank
+    sent, received = counts.view(ranks, -1).sum(1).tolist(), of_others.sum(1).tolist()
+    states: Tensor = _Exchanged.apply(hidden_states[order // top_k], sent, received, group)  # type: ignore[no-untyped-call]
+    outputs = _own_experts(experts, states, of_others)
+    outputs = _Exchanged.apply(outputs, received, sent, group)  # type: ignore[no-untyped-call]
+    outputs = outputs * top_k_weights.reshape(-1)[order, None]
+    back = torch.empty_like(order)
+    back[order] = torch.arange(len(order), device=order.device)
+    return outputs[back].view(-1, top_k, outputs.shape[-1]).sum(1).to(hidden_states.dtype)
+
+
+def _own_experts(experts: Any, states: Tensor, of_others: Tensor) -> Tensor:
+    """Return the outputs of this rank's experts for [S, H] states, which are sorted by rank and then by expert."""
+    ranks, num_own = of_others.shape
+    own = torch.arange(num_own, device=states.device).repeat(ranks).repeat_interleave(of_others.view(-1))
+    order = torch.argsort(own, stable=True)
+    ends = of_others.sum(0).cumsum(0).to(torch.int32)
+
+    def product(of_experts: Tensor, name: str) -> Tensor:
+        weights = local_shard(experts.get_parameter(name)).to(states.dtype)  # masters are float32
+        found: Tensor = _grouped_linear(of_experts, weights, ends, is_transposed=experts.is_transposed)
+        return found
+
+    outputs = product(experts._apply_gate(product(states[order], "gate_up_proj")), "down_proj")
+    back = torch.empty_like(order)
+    back[order] = torch.arange(len(order), device=order.device)
+    return outputs[back]
+
+
+def _exchanged_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:
+    received = torch.empty_like(counts)
+    with current(Heartbeat).waiting(OTHERS):
+        dist.all_to_all_single(received, counts, group=group)
+    return received
+
+
+class _Exchanged(torch.autograd.Function):
+    """Sends rows [S, H] to the ranks of a group, ``sent[i]`` to rank i, and returns those of all ranks for this one."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
+        ctx.sent, ctx.received, ctx.group = sent, received, group
+        return _exchanged(rows, sent, received, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return _exchanged(gradient, ctx.received, ctx.sent, ctx.group), None, None, None
+
+
+def _exchanged(rows: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
+    found = rows.new_empty(sum(received), *rows.shape[1:])
+    with current(Heartbeat).waiting(OTHERS):
+        dist.all_to_all_single(found, rows.contiguous(), received, sent, group=group)
+    return found
