@@ -21,7 +21,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 OF_TWO = {**SETTINGS, "ulysses": {"max_tokens": 25, "sequence_parallel_size": 2}}
 
 
-def write_mixture(folder: Path) -> Path:
+def write_mixture(folder: Path, *, num_experts: int = NUM_EXPERTS) -> Path:
     """Write a small mixture of experts with random weights."""
     import torch
 
@@ -29,7 +29,7 @@ def write_mixture(folder: Path) -> Path:
     config = Qwen3MoeConfig(
         **_SHAPE,
         head_dim=8,
-        num_experts=NUM_EXPERTS,
+        num_experts=num_experts,
         num_experts_per_tok=TOP_K,
         moe_intermediate_size=16,
         norm_topk_prob=True,
