@@ -14,7 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit._weights import NO_WEIGHTS
-from verl_like.checks import cluster, experts, kernels, lora, models, pictures, pools, sampling_mask, validation
+from verl_like.checks import (
+    cluster,
+    expert_parallel,
+    experts,
+    kernels,
+    lora,
+    models,
+    pictures,
+    pools,
+    sampling_mask,
+    validation,
+)
 from verl_like.checks import rules as checks
 from verl_like.checks.rules import check, check_devices
 from verl_like.config.problems import Refused
@@ -740,7 +751,19 @@ def test_resume_from_a_folder_that_is_not_there_is_refused(config: Config) -> No
 def test_every_rule_is_in_the_list() -> None:
     rules = [
         entry
-        for module in (checks, cluster, experts, kernels, lora, models, pictures, pools, sampling_mask, validation)
+        for module in (
+            checks,
+            cluster,
+            expert_parallel,
+            experts,
+            kernels,
+            lora,
+            models,
+            pictures,
+            pools,
+            sampling_mask,
+            validation,
+        )
         for entry in vars(module).values()
         if inspect.isfunction(entry)
         and list(inspect.signature(entry).parameters) == ["config", "gpus"]

@@ -14,6 +14,7 @@ from tests.unit._fsdp_expert_ranks import (
     DIFFERENT,
     EQUAL,
     GATHERED,
+    PARALLEL,
     checkpoints,
     exported,
     kept,
@@ -22,7 +23,7 @@ from tests.unit._fsdp_expert_ranks import (
     updates,
     updates_of_copies,
 )
-from tests.unit._fsdp_ranks import tiny_model
+from tests.unit._fsdp_ranks import build_learner, tiny_model
 from tests.unit._fsdp_router_ranks import write_mixture
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
@@ -115,3 +116,8 @@ def test_a_dense_model_is_refused(tmp_path: Path) -> None:
     tiny_model("qwen2").save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"expert_parallel is true, but PolicyModel has no packed experts"):
         updated(tmp_path)
+
+
+def test_layers_that_exchange_tokens_are_not_compiled(path: Path) -> None:
+    engine = build_learner(path, fsdp=PARALLEL, compile_layers=True).engine
+    assert not engine.compile_layers(400.0)

@@ -33,6 +33,7 @@ from verl_like.checks.data import (
 )
 from verl_like.checks.distillation import DISTILLATION_RULES
 from verl_like.checks.environment import ENVIRONMENT_RULES, environment_files_exist
+from verl_like.checks.expert_parallel import EXPERT_PARALLEL_RULES, experts_problem
 from verl_like.checks.experts import EXPERT_RULES
 from verl_like.checks.gpus import Gpus, gpus_here
 from verl_like.checks.kernels import KERNEL_RULES, kernels_have_a_gpu
@@ -128,6 +129,7 @@ def check_devices(config: Config, *, world_size: int, device: str, cores: int) -
     found = [
         *pools_problem(config, num_workers=world_size, per_node=per_node),
         *ranks_problem(config, per_node=per_node),
+        *experts_problem(config, per_node=per_node),
     ]
     if device == "cpu":  # known only now for a joined cluster
         for rule in (
@@ -243,6 +245,7 @@ RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     *LORA_RULES,
     *SAMPLING_MASK_RULES,
     *EXPERT_RULES,
+    *EXPERT_PARALLEL_RULES,
     *PICTURE_RULES,
     loggers_exist,
     run_folder_can_be_written,

@@ -174,9 +174,10 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
 
     def compile_layers(self, deadline_s: float) -> bool:
         """Implement ``PolicyEngine.compile_layers``."""
-        model, kernel = self.settings.model, self.module.kernel
+        settings, model, kernel = self.settings, self.settings.model, self.module.kernel
         is_eager = has_fused_layers(self.module) or self._needs_routers or self._reader is not None
-        if not self.settings.compile_layers or is_eager:
+        is_eager |= settings.fsdp.expert_parallel  # layers that exchange tokens
+        if not settings.compile_layers or is_eager:
             return False
         if self.module.routers is not None:  # compiled layers count no experts
             self.module.routers.remove()
