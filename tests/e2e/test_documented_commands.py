@@ -111,6 +111,7 @@ NOT_RUN = {
                 "agent_overlap",
                 "async_speedup",
                 "on_sync",
+                "experts",
                 "update",
                 "rollout",
                 "skewed_rollout",

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
+from transformers import MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM
 
 from tests.unit._fsdp_ranks import (
+    _SHAPE,
+    BFLOAT16,
     PolicyLoss,
     ValueLoss,
     build_learner,
@@ -17,7 +21,7 @@ from tests.unit._fsdp_ranks import (
     my_rows,
     weights_of,
 )
-from tests.unit._fsdp_router_ranks import routed_rows
+from tests.unit._fsdp_router_ranks import routed_rows, write_biased
 from verl_like.backends.fsdp.expert_parallel import experts_of
 from verl_like.config.schema import FsdpConfig, LoraConfig
 from verl_like.protocol import DataProto
@@ -133,3 +137,36 @@ def exported(path: Path, out: Path) -> dict[str, Tensor]:
     learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
     learner.engine.export(out)
     return weights_of(learner.engine)
+
+
+def write_mixtral(folder: Path) -> Path:
+    """Write a small Mixtral with random weights."""
+    torch.manual_seed(13)
+    config = MixtralConfig(**_SHAPE, head_dim=8, num_local_experts=4, num_experts_per_tok=2)
+    MixtralForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def write_olmoe(folder: Path) -> Path:
+    """Write a small OLMoE with random weights."""
+    torch.manual_seed(14)
+    OlmoeForCausalLM(OlmoeConfig(**_SHAPE, num_experts=4, num_experts_per_tok=2)).save_pretrained(folder)
+    return folder
+
+
+FAMILIES: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
+    "Mixtral": (write_mixtral, {}),
+    "OLMoE": (write_olmoe, {}),
+    "DeepSeek-V3": (write_biased, {"router_bias_rate": 0.01}),
+}
+
+
+def families(work: Path) -> dict[str, Any]:
+    """Return two updates of a model of each family in the folder."""
+    return {name: updated(work / name, **settings) for name, (_, settings) in FAMILIES.items()}
+
+
+def in_bfloat16(path: Path) -> dict[str, Any]:
+    """Return two updates whose forward passes are in bfloat16, with experts on their ranks and with gathered ones."""
+    parallel = FsdpConfig(expert_parallel=True, param_dtype="bfloat16")
+    return {"parallel": updated(path, fsdp=parallel), "gathered": updated(path, fsdp=BFLOAT16)}

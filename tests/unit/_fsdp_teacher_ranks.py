@@ -16,6 +16,7 @@ from verl_like.protocol import DataProto, Ragged
 from verl_like.workers.teachers import TeachersRole
 
 BETA, COEF = 0.3, 0.7
+GATHERED = FsdpConfig(shard_size="all")
 
 
 def rows() -> DataProto:
@@ -43,6 +44,7 @@ def two_updates(
     split: str = "even",
     is_privileged: bool = False,
     is_itself: bool = False,
+    fsdp: FsdpConfig = GATHERED,
     **settings: Any,
 ) -> dict[str, Any]:
     """Return the metrics of two updates, and the weights after them.
@@ -51,13 +53,13 @@ def two_updates(
         is_privileged: whether the teacher sees its own prompts.
         is_itself: whether the policy is its own teacher, without its adapters if it has some.
     """
-    learner = build_learner(student, fsdp=FsdpConfig(shard_size="all"), **settings)
+    learner = build_learner(student, fsdp=fsdp, **settings)
     engine = learner.engine
     if is_itself:
         frozen = engine
         engine.distil_from([engine], beta=BETA, without_adapters=engine.module.adapters is not None)
     else:
-        frozen = build_engine(teacher, is_frozen=True, fsdp=FsdpConfig(shard_size="all"), model=settings.get("model"))
+        frozen = build_engine(teacher, is_frozen=True, fsdp=fsdp, model=settings.get("model"))
         engine.distil_from([frozen], beta=BETA)
     loss = ActorLoss(ActorConfig(policy_loss="reinforce"), distillation=Distillation(COEF, "jsd"))
     table = privileged_rows() if is_privileged else rows()
@@ -70,8 +72,8 @@ def two_updates_by_teacher(
     student: Path, models: list[Path], teachers: list[int], *, split: str = "even", **settings: Any
 ) -> dict[str, Any]:
     """Return the metrics of two updates in which each row has its own teacher, and the weights after them."""
-    learner = build_learner(student, fsdp=FsdpConfig(shard_size="all"), **settings)
-    frozen = [build_engine(path, is_frozen=True, fsdp=FsdpConfig(shard_size="all")) for path in models]
+    learner = build_learner(student, fsdp=GATHERED, **settings)
+    frozen = [build_engine(path, is_frozen=True, fsdp=GATHERED) for path in models]
     learner.engine.distil_from(frozen, beta=BETA)
     loss = ActorLoss(ActorConfig(policy_loss="reinforce"), distillation=Distillation(COEF, "jsd"))
     table = my_rows(DataProto({**rows().columns, "teacher": np.array(teachers)}), split)
@@ -87,7 +89,7 @@ def log_probs_by_teacher(models: list[Path], teachers: list[int], split: str = "
     engines: list[Any] = []
 
     def engine_of(path: str) -> Any:
-        engine = build_engine(Path(path), is_frozen=True, fsdp=FsdpConfig(shard_size="all"), max_tokens=25)
+        engine = build_engine(Path(path), is_frozen=True, fsdp=GATHERED, max_tokens=25)
         number, run = len(engines), engine.forward_log_probs
         engines.append(engine)
 

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM
 
 from tests.unit._fsdp_expert_ranks import (
     DIFFERENT,
     EQUAL,
+    FAMILIES,
     GATHERED,
     PARALLEL,
     checkpoints,
     exported,
+    families,
+    in_bfloat16,
     kept,
     loaded,
     updated,
     updates,
     updates_of_copies,
 )
-from tests.unit._fsdp_ranks import build_learner, tiny_model
-from tests.unit._fsdp_router_ranks import write_mixture
+from tests.unit._fsdp_ranks import build_engine, build_learner, make_rows, tiny_model
+from tests.unit._fsdp_router_ranks import NUM_LAYERS, write_mixture
+from tests.unit._fsdp_teacher_ranks import two_updates
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
 
@@ -45,7 +52,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def expected(path: Path) -> dict[str, Any]:
-    """What one rank learns with gathered experts."""
+    """Return what one rank learns with gathered experts."""
     return updated(path, fsdp=GATHERED, max_tokens=10_000)
 
 
@@ -82,6 +89,50 @@ def test_four_ranks_and_copies_of_two_learn_what_one_learns(path: Path, expected
     for found in on_ranks(updates_of_copies, path, world_size=4):
         for run in found.values():
             assert_same_run(run, expected, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def of_families(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("families")
+    for name, (write, _) in FAMILIES.items():
+        write(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_ranks_of_families(of_families: Path) -> list[dict[str, Any]]:
+    return on_ranks(families, of_families, world_size=2)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", FAMILIES)
+def test_two_ranks_learn_what_one_learns_of_each_family(
+    of_families: Path, two_ranks_of_families: list[dict[str, Any]], name: str
+) -> None:
+    alone = updated(of_families / name, fsdp=GATHERED, **FAMILIES[name][1])
+    for found in two_ranks_of_families:
+        assert_same_run(found[name], alone, atol=1e-5)
+
+
+@pytest.mark.processes
+def test_a_mixture_learns_from_another_one(path: Path, of_families: Path) -> None:
+    teacher = of_families / "Mixtral"
+    alone = two_updates(path, teacher)
+    for found in on_ranks(partial(two_updates, split="all_on_first", fsdp=PARALLEL), path, teacher, world_size=2):
+        assert found["is_sharded"]
+        assert_same_run(found, alone, atol=1e-5)
+
+
+@pytest.mark.processes
+def test_experts_compute_in_the_dtype_of_the_forward_pass(path: Path, expected: dict[str, Any]) -> None:
+    [found, _] = on_ranks(in_bfloat16, path, world_size=2)
+    weights = {
+        layout: torch.cat([weight.flatten() for weight in run["weights"].values()]) for layout, run in found.items()
+    }
+    exact = torch.cat([weight.flatten() for weight in expected["weights"].values()])
+    errors = {layout: (flat - exact).norm().item() for layout, flat in weights.items()}
+    assert errors["gathered"] > 1e-3, "bfloat16 rounds"
+    assert errors["parallel"] == pytest.approx(errors["gathered"], rel=0.2)
 
 
 @pytest.mark.processes
@@ -121,3 +172,16 @@ def test_a_dense_model_is_refused(tmp_path: Path) -> None:
 def test_layers_that_exchange_tokens_are_not_compiled(path: Path) -> None:
     engine = build_learner(path, fsdp=PARALLEL, compile_layers=True).engine
     assert not engine.compile_layers(400.0)
+
+
+def test_experts_are_computed_by_grouped_products(path: Path) -> None:
+    engine = build_engine(path, is_frozen=True)
+    found, products = {}, {}
+    for name in ("grouped_mm", "eager"):
+        if name == "eager":
+            engine.module.backbone.set_experts_implementation(name)
+        with profile(activities=[ProfilerActivity.CPU]) as profiled:
+            found[name] = engine.forward_log_probs(make_rows(), temperature=1.0)["log_probs"]
+        products[name] = sum(event.count for event in profiled.key_averages() if event.key == "aten::_grouped_mm")
+    assert products["grouped_mm"] >= 2 * NUM_LAYERS and products["eager"] == 0
+    np.testing.assert_allclose(found["grouped_mm"], found["eager"], atol=1e-5)
