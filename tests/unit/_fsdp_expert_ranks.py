@@ -15,6 +15,7 @@ from tests.unit._fsdp_ranks import (
     BFLOAT16,
     PolicyLoss,
     ValueLoss,
+    build_engine,
     build_learner,
     every_layer_a_group,
     make_rows,
@@ -170,3 +171,13 @@ def in_bfloat16(path: Path) -> dict[str, Any]:
     """Return two updates whose forward passes are in bfloat16, with experts on their ranks and with gathered ones."""
     parallel = FsdpConfig(expert_parallel=True, param_dtype="bfloat16")
     return {"parallel": updated(path, fsdp=parallel), "gathered": updated(path, fsdp=BFLOAT16)}
+
+
+def copied(path: Path) -> list[dict[str, Tensor]]:
+    """Return the weights after an update, and those of references that have copied them."""
+    learner = build_learner(path, fsdp=PARALLEL, max_tokens=25)
+    references = [build_engine(path, is_frozen=True, fsdp=fsdp) for fsdp in (PARALLEL, GATHERED)]
+    learner.update(my_rows(make_rows(seed=1), "even"), PolicyLoss())
+    for reference in references:
+        reference.copy_weights(learner.engine)
+    return [weights_of(engine) for engine in (learner.engine, *references)]

@@ -20,6 +20,7 @@ from tests.unit._fsdp_expert_ranks import (
     GATHERED,
     PARALLEL,
     checkpoints,
+    copied,
     exported,
     families,
     in_bfloat16,
@@ -163,9 +164,22 @@ def test_an_export_has_the_weights_and_names_of_the_model(path: Path, tmp_path: 
     assert all(torch.equal(model[name], weight) for name, weight in found.items())
 
 
+@pytest.mark.processes
+def test_a_reference_can_copy_the_experts_of_all_ranks(path: Path) -> None:
+    for weights, *of_references in on_ranks(copied, path, world_size=2):
+        for found in of_references:
+            assert all(torch.equal(found[name], weight) for name, weight in weights.items())
+
+
+@pytest.mark.processes
+def test_experts_that_cannot_be_divided_equally_are_refused(path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"a layer has 8 experts, which cannot be divided equally among 3 ranks"):
+        on_ranks(kept, path, world_size=3)
+
+
 def test_a_dense_model_is_refused(tmp_path: Path) -> None:
     tiny_model("qwen2").save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"expert_parallel is true, but PolicyModel has no packed experts"):
+    with pytest.raises(ValueError, match=r"Qwen2ForCausalLM has no packed experts without biases \(down_proj and gate"):
         updated(tmp_path)
 
 

@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from tests.unit._fsdp_ranks import PolicyLoss, build_learner, make_rows, write_models
+from tests.unit._fsdp_router_ranks import write_mixture
 from tests.unit._rank_processes import join_ranks, leave_ranks
 from verl_like.backends.fsdp.offload import HostWeights, locked
 from verl_like.backends.fsdp.optim import local_shard
+from verl_like.config.schema import FsdpConfig
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,11 +25,14 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     leave_ranks()
 
 
-def test_weights_that_leave_the_accelerator_and_come_back_are_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_mixture", [False, True])
+def test_weights_that_leave_the_accelerator_and_come_back_are_the_same(tmp_path: Path, is_mixture: bool) -> None:
     """On CPU the accelerator's memory is host memory too, so that only the copies are seen."""
-    work, rows, found = write_models(tmp_path), make_rows(), {}
+    path = write_mixture(tmp_path) if is_mixture else write_models(tmp_path) / "qwen2"
+    fsdp = FsdpConfig(shard_size="all", expert_parallel=is_mixture)
+    rows, found = make_rows(), {}
     for leaves in (True, False):
-        learner = build_learner(work / "qwen2")
+        learner = build_learner(path, fsdp=fsdp)
         weights, module = HostWeights(learner.engine.device), learner.engine.module
         norms = found[leaves] = [learner.update(rows, PolicyLoss())["grad_norm"]]
         for _ in range(2):

@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers.integrations.moe import _grouped_linear  # transformers 5.19
 
+from verl_like.backends.fsdp.models import ShardedModel
 from verl_like.backends.fsdp.optim import local_shard
 from verl_like.context import current
 from verl_like.telemetry.heartbeat import Heartbeat
@@ -28,9 +29,14 @@ PACKED = {"gate_up_proj", "down_proj"}  # parameters of transformers' experts, [
 
 
 def experts_of(model: nn.Module) -> list[Any]:
-    """Return the modules that hold the packed experts of a layer each, in the order of the layers."""
+    """Return the modules that hold the packed experts of a layer each, in the order of the layers.
+
+    Only modules that transformers can compute by grouped products count; it sets ``is_transposed`` on them (5.19).
+    """
     return [
-        module for module in model.modules() if {name for name, _ in module.named_parameters(recurse=False)} == PACKED
+        module
+        for module in model.modules()
+        if {name for name, _ in module.named_parameters(recurse=False)} == PACKED and "is_transposed" in vars(module)
     ]
 
 
@@ -45,13 +51,13 @@ class ExpertShards:
         ValueError: the model has no packed experts, or a number of them that cannot be divided equally.
     """
 
-    def __init__(self, module: nn.Module, mesh: DeviceMesh) -> None:
+    def __init__(self, module: ShardedModel, mesh: DeviceMesh) -> None:
         self._modules, self._mesh = experts_of(module), mesh
         self._group, ranks = mesh.get_group(mesh.ndim - 1), mesh.size(mesh.ndim - 1)
         if not self._modules:
             raise ValueError(
-                f"fsdp.expert_parallel is true, but {type(module).__name__} has no packed experts ({sorted(PACKED)} of "
-                "each layer). Set fsdp.expert_parallel=false."
+                f"fsdp.expert_parallel is true, but {type(module.backbone).__name__} has no packed experts without "
+                f"biases ({' and '.join(sorted(PACKED))} of each layer). Set fsdp.expert_parallel=false."
             )
         placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
         for experts in self._modules:
