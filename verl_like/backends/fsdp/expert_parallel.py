@@ -53,28 +53,16 @@ class ExpertShards:
 
     def __init__(self, module: ShardedModel, mesh: DeviceMesh) -> None:
         self._modules, self._mesh = experts_of(module), mesh
-        self._group, ranks = mesh.get_group(mesh.ndim - 1), mesh.size(mesh.ndim - 1)
         if not self._modules:
             raise ValueError(
                 f"fsdp.expert_parallel is true, but {type(module.backbone).__name__} has no packed experts without "
                 f"biases ({' and '.join(sorted(PACKED))} of each layer). Set fsdp.expert_parallel=false."
             )
-        placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
+        group = mesh.get_group(mesh.ndim - 1)
         for experts in self._modules:
             for name in sorted(PACKED):
-                whole = experts.get_parameter(name)
-                if len(whole) % ranks:
-                    raise ValueError(
-                        f"fsdp.expert_parallel is true, but a layer has {len(whole)} experts, which cannot be divided "
-                        f"equally among {ranks} ranks. Set fsdp.shard_size to a divisor of {len(whole)}, or "
-                        "fsdp.expert_parallel=false."
-                    )
-                own = torch.empty_like(whole[: len(whole) // ranks], requires_grad=False)
-                shards = DTensor.from_local(
-                    own, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride()
-                )
-                setattr(experts, name, nn.Parameter(shards, requires_grad=whole.requires_grad))
-            vars(experts)["forward"] = partial(forward, experts, self._group)
+                setattr(experts, name, _sharded(experts.get_parameter(name), mesh))
+            vars(experts)["forward"] = partial(forward, experts, group)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield the experts' parameters, which loading replaces."""
@@ -93,6 +81,21 @@ class ExpertShards:
                     parameter.grad = torch.zeros_like(parameter)
                 with current(Heartbeat).waiting(OTHERS):
                     dist.all_reduce(local_shard(parameter.grad), group=self._mesh.get_group(0))
+
+
+def _sharded(whole: nn.Parameter, mesh: DeviceMesh) -> nn.Parameter:
+    """Return a parameter of which each rank has an equal number of experts, without memory as the whole one."""
+    ranks = mesh.size(mesh.ndim - 1)
+    if len(whole) % ranks:
+        raise ValueError(
+            f"fsdp.expert_parallel is true, but a layer has {len(whole)} experts, which cannot be divided equally "
+            f"among {ranks} ranks. Set fsdp.shard_size to a divisor of {len(whole)}, or fsdp.expert_parallel=false."
+        )
+    assert whole.is_meta, "experts are sharded before their weights are loaded"
+    own = torch.empty_like(whole[: len(whole) // ranks], requires_grad=False)
+    placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
+    shards = DTensor.from_local(own, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride())
+    return nn.Parameter(shards, requires_grad=whole.requires_grad)
 
 
 def forward(
