@@ -24,7 +24,7 @@ REASONS = {
     "backends.fsdp.gathering:SharedGather._wait: dist.barrier": OF_GROUP,
     "backends.fsdp.weights:export_folder: dist.barrier": OF_GROUP,
     "data.row_pictures:counted_prompts: job.result": OF_A_PICTURE,
-    "data.row_pictures:picture_contents: job.result": OF_A_PICTURE,
+    "data.row_pictures:loaded_prompts: job.result": OF_A_PICTURE,
     "dashboard.keys:TerminalKeys.pressed: os.read": "select has found a key",
     "environments.nursery_connection:NurseryConnection.close: self._nursery.wait": "has its timeouts within",
     "report.refreshed:RefreshedContent.current: self._building.acquire": "the first request builds it from files",

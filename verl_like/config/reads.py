@@ -71,6 +71,8 @@ _GENERATES = (
     "data.data_source",
     "data.prompt_cache",
     "data.image_key",
+    "data.video_key",
+    "data.video_frames",
     "data.image_dir",
     "data.max_image_pixels",
     *_ENGINE,

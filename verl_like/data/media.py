@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from verl_like.config.schema import DataConfig
 from verl_like.data.files import Row
 
 _LISTS = ("images", "videos", "audios")  # as verl names them
@@ -23,15 +24,15 @@ def refuse_media(row: Row) -> None:
         )
 
 
-def refuse_other_media(row: Row, picture_columns: Iterable[str], image_key: str) -> None:
-    """Raise ValueError for a row with videos, sounds, or pictures in other columns than these."""
-    found = [name for name in media_columns(row) if name not in set(picture_columns)]
+def refuse_other_media(row: Row, columns: Iterable[str], data: DataConfig) -> None:
+    """Raise ValueError for a row with sounds, or with pictures or videos in other columns than these."""
+    found = [name for name in media_columns(row) if name not in set(columns)]
     if found:
         raise ValueError(
             f"{row.location} has {', '.join(found)}, which belong to its prompt, but only pictures in the column "
-            f"data.image_key={image_key} are read. Set data.image_key to the column of the pictures; write the files "
-            f"without rows that have videos, sounds or more pictures, or without these columns if the prompts do not "
-            f"need them."
+            f"data.image_key={data.image_key} and videos in the column data.video_key={data.video_key} are read. Set "
+            f"data.image_key or data.video_key to the column; write the files without rows that have sounds or more "
+            f"pictures or videos, or without these columns if the prompts do not need them."
         )
 
 

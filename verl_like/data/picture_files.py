@@ -1,12 +1,14 @@
-"""Read the encoded file of a picture that a row gives: bytes, a path, a URL or an object of Pillow."""
+"""Read the encoded file of a picture or a video that a row gives: bytes, a path, a URL or an object of Pillow."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import io
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, BinaryIO, TypeGuard
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import Row, shown
@@ -19,6 +21,25 @@ from verl_like.remote import RemoteFolder, unreadable_kind
 _STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "hf", "memory")
 _MAX_BYTES_PER_PIXEL = 8  # of an uncompressed file with four channels of 16 bits
 _MAX_HEADER_BYTES = 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MediaKind:
+    """The kind of a file, for its limit and for messages.
+
+    Args:
+        noun: what it is.
+        url_form: start of a ``data:`` URL with one.
+        max_bytes: largest file.
+        limit: names what has ``max_bytes``.
+        remedy: what to do about a larger file.
+    """
+
+    noun: str
+    url_form: str
+    max_bytes: int
+    limit: str
+    remedy: str
 
 
 def picture_folder(row: Row, data: DataConfig) -> Path | None:
@@ -44,18 +65,42 @@ def content_of(value: Any, folder: Path | None, *, max_pixels: int) -> bytes:
     Raises:
         ValueError: there is no such file, or it may not be read; the message continues the picture's name.
     """
+    if is_pillow_image(value):
+        return png_of(value)
+    kind = MediaKind(
+        noun="image",
+        url_form="data:image/png;base64",
+        max_bytes=max_pixels * _MAX_BYTES_PER_PIXEL + _MAX_HEADER_BYTES,
+        limit="which no picture within data.max_image_pixels has",
+        remedy="Replace the file, or raise data.max_image_pixels.",
+    )
+    with opened_file(value, folder, kind) as file:
+        try:
+            return file.read()
+        except OSError as error:
+            raise _unreadable(error) from error
+
+
+def opened_file(value: Any, folder: Path | None, kind: MediaKind) -> BinaryIO:
+    """Return the encoded file of a picture or a video, open and at its start.
+
+    Args:
+        value: as for :func:`content_of`, other than an image of Pillow.
+        folder: as for :func:`content_of`.
+
+    Raises:
+        ValueError: as :func:`content_of`.
+    """
     if isinstance(value, dict) and {"bytes", "path"} & value.keys() and value.keys() <= {"bytes", "path"}:
         encoded, path = value.get("bytes"), value.get("path")
         value = path if encoded is None else encoded
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
+        return io.BytesIO(value)
     if isinstance(value, str):
-        return _content_at(value, folder, max_bytes=max_pixels * _MAX_BYTES_PER_PIXEL + _MAX_HEADER_BYTES)
-    if is_pillow_image(value):
-        return png_of(value)
+        return _opened_at(value, folder, kind)
+    objects = ", or an image of Pillow" if kind.noun == "image" else ", or a list of frames"
     raise ValueError(
-        f"is a {type(value).__name__}; expected bytes, a path or a URL, a dict of bytes and path, or an image of "
-        f"Pillow. Convert it."
+        f"is a {type(value).__name__}; expected bytes, a path or a URL, a dict of bytes and path{objects}. Convert it."
     )
 
 
@@ -75,12 +120,12 @@ def picture_name(value: Any) -> str:
     return f"{len(value)} bytes" if isinstance(value, bytes) else type(value).__name__
 
 
-def _content_at(address: str, folder: Path | None, *, max_bytes: int) -> bytes:
+def _opened_at(address: str, folder: Path | None, kind: MediaKind) -> BinaryIO:
     if address.startswith("data:"):
-        return _inline(address)
+        return io.BytesIO(_inline(address, kind))
     scheme, separator, _ = address.partition("://")
     if not separator:
-        return _local(address, folder, max_bytes=max_bytes)
+        return _local(address, folder, kind)
     if scheme in ("http", "https"):
         raise ValueError(
             f"is at {scheme}://, which is not read, so that training does not depend on other hosts. Download the "
@@ -103,22 +148,22 @@ def _content_at(address: str, folder: Path | None, *, max_bytes: int) -> bytes:
         ) from error
     if content is None:
         raise ValueError("does not exist in the store. Correct the URL, or copy the file there.")
-    return content
+    return io.BytesIO(content)
 
 
-def _inline(url: str) -> bytes:
+def _inline(url: str, kind: MediaKind) -> bytes:
     """Return the content of a ``data:`` URL."""
     header, _, text = url.partition(",")
     if not header.endswith(";base64"):
-        raise ValueError("is a data: URL without base64; expected data:image/png;base64,... Encode it so.")
+        raise ValueError(f"is a data: URL without base64; expected {kind.url_form},... Encode it so.")
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"is a data: URL whose base64 is damaged ({error}). Encode the file again.") from error
 
 
-def _local(path: str, folder: Path | None, *, max_bytes: int) -> bytes:
-    """Return the content of a file within the folder, symbolic links resolved."""
+def _local(path: str, folder: Path | None, kind: MediaKind) -> BinaryIO:
+    """Open a file within the folder, symbolic links resolved."""
     if folder is None:
         raise ValueError("is a path, but the rows come from no file. Set data.image_dir to the folder of the pictures.")
     if "\0" in path:
@@ -142,13 +187,15 @@ def _local(path: str, folder: Path | None, *, max_bytes: int) -> bytes:
                 f"the folder that paths are relative to."
             )
         if not found.is_file():
-            kind = "a folder" if found.is_dir() else "no regular file"
-            raise ValueError(f"leads to {found}, which is {kind}; expected an image file. Correct the path.")
-        if (num_bytes := found.stat().st_size) > max_bytes:
-            raise ValueError(
-                f"has {num_bytes} bytes, more than {max_bytes}, which no picture within data.max_image_pixels has. "
-                f"Replace the file, or raise data.max_image_pixels."
-            )
-        return found.read_bytes()
+            other = "a folder" if found.is_dir() else "no regular file"
+            expected = f"an {kind.noun} file" if kind.noun[0] in "aeiou" else f"a {kind.noun} file"
+            raise ValueError(f"leads to {found}, which is {other}; expected {expected}. Correct the path.")
+        if (num_bytes := found.stat().st_size) > kind.max_bytes:
+            raise ValueError(f"has {num_bytes} bytes, more than {kind.max_bytes}, {kind.limit}. {kind.remedy}")
+        return found.open("rb")
     except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a circle
-        raise ValueError(f"cannot be read ({error}). Correct the path, or the file's permissions.") from error
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> ValueError:
+    return ValueError(f"cannot be read ({error}). Correct the path, or the file's permissions.")

@@ -177,8 +177,8 @@ def _opened(content: bytes, max_pixels: int | None) -> ImageFile:
         raise _undecodable(error) from error
 
 
-def _check_header(image: ImageFile, max_pixels: int) -> None:
-    width, height = image.size
+def check_size(height: int, width: int, max_pixels: int) -> None:
+    """Raise ValueError for a size that no model reads; the message continues the picture's name."""
     if width < 1 or height < 1:
         raise ValueError(f"has {height} x {width} pixels; expected at least one. Replace the file.")
     if width * height > max_pixels:
@@ -191,6 +191,10 @@ def _check_header(image: ImageFile, max_pixels: int) -> None:
             f"has {height} x {width} pixels; expected sides of a ratio up to {MAX_RATIO}, as models' image processors "
             f"do. Crop or pad it, or remove the row."
         )
+
+
+def _check_header(image: ImageFile, max_pixels: int) -> None:
+    check_size(image.height, image.width, max_pixels)
     try:
         num_frames = getattr(image, "n_frames", 1)  # only formats with several frames have it
     except Exception as error:
@@ -215,10 +219,16 @@ def _rgb(image: ImageFile) -> Image:
             return Image.fromarray(shades.astype(np.uint8)).convert("RGB")
         if not upright.has_transparency_data:
             return upright.convert("RGB")
-        drawn = upright.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", drawn.size, _WHITE), drawn).convert("RGB")
+        return on_white(upright.convert("RGBA"))
     except Exception as error:  # decoders raise anything for damaged files
         raise _undecodable(error) from error
+
+
+def on_white(image: Image) -> Image:
+    """Return an RGBA image as RGB on white."""
+    from PIL import Image
+
+    return Image.alpha_composite(Image.new("RGBA", image.size, _WHITE), image).convert("RGB")
 
 
 def _undecodable(error: Exception) -> ValueError:

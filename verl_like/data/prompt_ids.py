@@ -13,8 +13,9 @@ from transformers import PreTrainedTokenizerBase
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import Row, located
 from verl_like.data.media import refuse_media
+from verl_like.data.message_parts import PLACEHOLDER
 from verl_like.data.pictures import PictureTokens
-from verl_like.data.row_pictures import PLACEHOLDER, counted_prompts, expanded
+from verl_like.data.row_pictures import counted_prompts, expanded
 from verl_like.data.templates import Renderer
 from verl_like.protocol import Array
 

@@ -15,11 +15,12 @@ from transformers import PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
 from verl_like.data.files import EncodedRows, Row, ground_truth
+from verl_like.data.illustrated_prompts import digests, illustrated_prompt, other_columns
 from verl_like.data.pictures import PictureTokens
 from verl_like.data.prompt_cache import PromptSummary, prompt_cache
 from verl_like.data.prompt_ids import kept_rows
 from verl_like.data.records import DECODED_AT_ONCE
-from verl_like.data.row_pictures import digests, illustrated_prompt, other_columns, picture_contents, refuse_changed
+from verl_like.data.row_pictures import loaded_prompts, refuse_changed
 from verl_like.data.teacher_prompts import teacher_prompts
 from verl_like.data.tokenised_prompts import TokenisedPrompts, one_by_one, prompt_batches
 from verl_like.protocol import FEATURES, PICTURES, DataProto, Ragged
@@ -55,7 +56,7 @@ class PromptDataset(Sequence[Prompt]):
         needs_ground_truth: whether every row must have one.
         has_privileged_teacher: whether prompts also have ``teacher_prompt_ids``.
         pictures: tokens of a model that reads pictures; the prompt of a row with pictures then has the feature
-            ``images``, a list of encoded files, which are read with the prompt.
+            ``images``, a list of encoded files, which are read with the prompt; a video's are its frames.
 
     Raises:
         ValueError: for invalid rows or templates; the message names file and row.
@@ -122,10 +123,10 @@ class PromptDataset(Sequence[Prompt]):
         if self._pictures is None:
             return [self._prompt(row, i) for row, i in zip(rows, numbers, strict=True)]
         found = [illustrated_prompt(row, self._data) for row in rows]
-        contents = picture_contents(rows, found, self._data)
+        loaded = loaded_prompts(rows, found, self._data)
         return [
-            self._with_pictures(self._prompt(row, i), row, each.prompt, of_row)
-            for row, i, each, of_row in zip(rows, numbers, found, contents, strict=True)
+            self._with_pictures(self._prompt(row, i), row, each.prompt, each.pictures)
+            for row, i, each in zip(rows, numbers, loaded, strict=True)
         ]
 
     @property

@@ -67,10 +67,25 @@ class DataConfig(Section):
         check=bool,
         expected="the name of a column",
     )
-    image_dir: str = option(
-        "", "Folder that paths of pictures are relative to and must stay in; empty is the folder of the row's file."
+    video_key: str = option(
+        "videos",
+        "Column with the videos of a prompt: a list or one. For models that read pictures: they get frames.",
+        check=bool,
+        expected="the name of a column",
     )
-    max_image_pixels: int = positive(50_000_000, "Largest picture that is read.", unit="pixels")
+    video_frames: int = option(
+        8,
+        "Frames taken evenly from each video, all if it has fewer; nframes of a row's video overrides it.",
+        unit="frames",
+        check=lambda v: 1 <= v <= 64,
+        expected="a number from 1 to 64",
+    )
+    image_dir: str = option(
+        "",
+        "Folder that paths of pictures and videos are relative to and must stay in; empty is the folder of the row's "
+        "file.",
+    )
+    max_image_pixels: int = positive(50_000_000, "Largest picture, or frame of a video, that is read.", unit="pixels")
     privileged_context_key: str = option(
         "privileged_context",
         "Column with text that only the teacher of algorithm.distill_teacher=self, ema or base sees; it may be null.",
