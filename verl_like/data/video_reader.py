@@ -7,6 +7,7 @@ the process on some damaged files.
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # PyAV is imported only for rows with videos
     from av.container import InputContainer
 
 MAX_SECONDS = 120.0  # to decode one video
+_GIF_END_BYTES = 64
 MAX_PACKETS = 2**20  # four hours of 60 frames per second have fewer
 # Without playlists, which name other files and hosts, and without formats of pictures.
 FORMATS = ("mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "ogg", "gif", "flv", "asf")
@@ -82,17 +84,26 @@ class VideoReader:
                 continue
             num_all += 1
             if packet.is_corrupt:
-                raise _cut(num_all, self._stream.frames)
+                raise _incomplete(num_all, self._stream.frames)
             if num_all > MAX_PACKETS:
                 raise _Refused(f"has more than {MAX_PACKETS} frames, the limit. Cut it.")
             if not packet.is_discard:
                 found.append(Packet(packet.pts, packet.dts, packet.is_keyframe))
         assert self._container is not None, "it is open"
-        if "mp4" in self._container.format.name and num_all < self._stream.frames:
-            raise _cut(num_all, self._stream.frames)
+        if "mp4" in self._container.format.name and num_all < self._stream.frames:  # which others do not count exactly
+            raise _incomplete(num_all + 1, self._stream.frames)
+        if self._container.format.name == "gif" and not self._ends_as_gif():
+            raise undecodable("the end of the file is missing")
         if not found:
             raise _Refused("has no frames; expected at least one. Replace the file, or remove the row.")
         return found
+
+    def _ends_as_gif(self) -> bool:
+        """Return whether the file has the last byte of a GIF, which may have zeros after it."""
+        with decoding():
+            self._file.seek(0, os.SEEK_END)
+            self._file.seek(max(0, self._file.tell() - _GIF_END_BYTES))
+            return self._file.read().rstrip(b"\0").endswith(b";")
 
     def seek(self, stamp: int) -> None:
         """Continue at the last key frame that is decoded at this time or before."""
@@ -151,7 +162,7 @@ def _container(file: BinaryIO, first: bytes, max_pixels: int) -> InputContainer:
             io_open=_no_other_file,
         )
     except Exception as error:  # PyAV raises many classes
-        file.seek(0, 2)
+        file.seek(0, os.SEEK_END)
         raise _Refused(
             f"is not a video that can be read ({_text(error)}): its {file.tell()} bytes begin with {first!r}; expected "
             f"a complete file in one of the formats {', '.join(FORMATS)}. Replace the file, or convert it."
@@ -199,9 +210,9 @@ def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(message.split())}"
 
 
-def _cut(number: int, total: int) -> ValueError:
-    of_total = f" of {total}" if total > number else ""
-    return undecodable(f"the file ends at its frame {number}{of_total}")
+def _incomplete(number: int, total: int) -> ValueError:
+    of_total = f" of {total}" if total >= number else ""
+    return undecodable(f"its frame {number}{of_total} is incomplete or missing")
 
 
 def undecodable(why: str) -> ValueError:
