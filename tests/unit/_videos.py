@@ -10,19 +10,20 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-SHADE = 7  # of a frame's number, from 16; far more than codecs with loss change a plain frame
+SHADE, NUM_SHADES = 7, 32  # of a frame's number, from 16; far more than codecs with loss change a plain frame
+BITS_PER_S = 4_000_000
 
 
 def encoded_video(
     codec: str, container: str, *, num_frames: int = 30, size: tuple[int, int] = (16, 16), **options: Any
 ) -> bytes:
-    """Return a video of grey frames; frame i has the shade 16 + 7 i.
+    """Return a video of grey frames; frame i has the shade 16 + 7 (i mod 32).
 
     Args:
         size: height and width.
         options: as of :func:`encoded`.
     """
-    shades = [np.full((*size, 3), 16 + SHADE * i, np.uint8) for i in range(num_frames)]
+    shades = [np.full((*size, 3), 16 + SHADE * (i % NUM_SHADES), np.uint8) for i in range(num_frames)]
     return encoded(shades, codec, container, **options)
 
 
@@ -46,7 +47,7 @@ def encoded(
     with av.open(file, "w", format=container) as output:
         stream: Any = output.add_stream(codec, rate=10)
         stream.height, stream.width, _ = frames[0].shape
-        stream.pix_fmt, stream.gop_size = pixels, gop
+        stream.pix_fmt, stream.gop_size, stream.bit_rate = pixels, gop, BITS_PER_S
         for name, value in options.items():
             setattr(stream, name, value)
         for frame in frames:

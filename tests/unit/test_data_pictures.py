@@ -564,9 +564,10 @@ def test_a_picture_that_exif_turns_has_the_size_that_is_seen(form: str) -> None:
 
 
 @pytest.mark.processes
-def test_pillow_is_imported_only_for_pictures() -> None:
+def test_pillow_and_pyav_are_imported_only_for_pictures_and_videos() -> None:
     code = (
         "import sys; import verl_like.data.row_pictures, verl_like.data.custom_rows;"
-        "assert not any(name == 'PIL' or name.startswith('PIL.') for name in sys.modules), 'PIL is imported'"
+        "found = {name.partition('.')[0] for name in sys.modules} & {'PIL', 'av'};"
+        "assert not found, f'{found} are imported'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

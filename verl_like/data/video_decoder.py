@@ -32,7 +32,7 @@ def sampled_frames(file: BinaryIO, num_frames: int, max_pixels: int) -> Iterator
     try:
         reader.open()
         packets = reader.packets()
-        stamps = _stamps(packets)
+        stamps = _stamps(packets) if reader.has_times else None
         reader.open()
         if stamps is None:
             found = _counted(reader, num_frames)
@@ -81,19 +81,31 @@ def _sought(reader: VideoReader, packets: list[Packet], targets: list[int]) -> I
     frames, current = reader.frames(), None
     for target in targets:
         number = bisect_right(times, target) - 1
-        if number > 0 and (current is None or _time(current) < times[number]):
+        if reader.finds_frames and number > 0 and (current is None or _time(current) < times[number]):
             key = keys[number][1]
             reader.seek(times[number] if key.decoded_at is None else key.decoded_at)
             frames = reader.frames()
             current = next(frames, None)
-            if current is None or _time(current) > target:  # containers without an index find it only roughly
-                reader.open()
-                frames, current = reader.frames(), None
-        while current is None or _time(current) < target:
-            current = next(frames, None)
+            if current is None or _time(current) > times[number]:  # files without an index are sought roughly
+                current = None
+            else:
+                current = _reached(frames, current, target)
             if current is None:
-                raise undecodable("its last frames are missing")
+                reader.open()
+                frames = reader.frames()
+        current = _reached(frames, current, target)
+        if current is None:
+            raise undecodable("its last frames are missing")
         yield current
+
+
+def _reached(frames: Iterator[VideoFrame], current: VideoFrame | None, target: int) -> VideoFrame | None:
+    """Return the first frame, from the current one on, that is shown at a time or later; None if there is none."""
+    while current is None or _time(current) < target:
+        current = next(frames, None)
+        if current is None:
+            return None
+    return current
 
 
 def _time(frame: VideoFrame) -> int:

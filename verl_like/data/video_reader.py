@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from verl_like.data.pictures import check_size
+from verl_like.data.video_ends import is_cut
 
 if TYPE_CHECKING:  # PyAV is imported only for rows with videos
     from av import VideoFrame, VideoStream
     from av.container import InputContainer
 
 MAX_SECONDS = 120.0  # to decode one video
-_GIF_END_BYTES = 64
 MAX_PACKETS = 2**20  # four hours of 60 frames per second have fewer
 # Without playlists, which name other files and hosts, and without formats of pictures.
 FORMATS = ("mov", "mp4", "matroska", "webm", "avi", "mpegts", "mpeg", "ogg", "gif", "flv", "asf")
@@ -60,10 +60,13 @@ class VideoReader:
         """
         self.close()
         with decoding():
+            has_no_end = is_cut(self._file)
             self._file.seek(0)
             first = self._file.read(8)
             self._file.seek(0)
         self._container = _container(self._file, first, self._max_pixels)
+        if has_no_end:
+            raise undecodable("the end of the file is missing")
         self._stream = _stream(self._container, self._max_pixels)
 
     def close(self) -> None:
@@ -71,6 +74,18 @@ class VideoReader:
         if self._container is not None:
             self._container.close()
             self._container = None
+
+    @property
+    def has_times(self) -> bool:
+        """Whether packets have the times of display; AVI has none, and FFmpeg's are wrong for reordered frames."""
+        assert self._container is not None, "it is open"
+        return self._container.format.name != "avi" or not self._stream.codec_context.has_b_frames
+
+    @property
+    def finds_frames(self) -> bool:
+        """Whether times are the same after a seek; streams of MPEG have some, and FFmpeg guesses the others."""
+        assert self._container is not None, "it is open"
+        return not {"mov", "matroska", "avi", "flv"}.isdisjoint(self._container.format.name.split(","))
 
     def packets(self) -> list[Packet]:
         """Return all packets that are shown, in the file's order.
@@ -92,18 +107,9 @@ class VideoReader:
         assert self._container is not None, "it is open"
         if "mp4" in self._container.format.name and num_all < self._stream.frames:  # which others do not count exactly
             raise _incomplete(num_all + 1, self._stream.frames)
-        if self._container.format.name == "gif" and not self._ends_as_gif():
-            raise undecodable("the end of the file is missing")
         if not found:
             raise _Refused("has no frames; expected at least one. Replace the file, or remove the row.")
         return found
-
-    def _ends_as_gif(self) -> bool:
-        """Return whether the file has the last byte of a GIF, which may have zeros after it."""
-        with decoding():
-            self._file.seek(0, os.SEEK_END)
-            self._file.seek(max(0, self._file.tell() - _GIF_END_BYTES))
-            return self._file.read().rstrip(b"\0").endswith(b";")
 
     def seek(self, stamp: int) -> None:
         """Continue at the last key frame that is decoded at this time or before."""
@@ -181,8 +187,12 @@ def _stream(container: InputContainer, max_pixels: int) -> VideoStream:
     if context is None or context.name not in CODECS:
         name = "an unknown codec" if context is None else f"the codec {context.name}"
         raise _Refused(f"has {name}; expected one of {', '.join(CODECS)}. Convert the file, e.g. to H.264.")
-    if context.width and context.height:
-        check_size(context.height, context.width, max_pixels)
+    if not context.width or not context.height:  # FFmpeg drops a size above its limit
+        raise _Refused(
+            f"has frames of unknown size: it is damaged, or has more than data.max_image_pixels={max_pixels} pixels. "
+            f"Write it again with fewer pixels, or raise data.max_image_pixels."
+        )
+    check_size(context.height, context.width, max_pixels)
     stream.thread_type = "NONE"
     context.thread_count = 1
     context.options = {"max_pixels": str(max_pixels)}
