@@ -185,7 +185,11 @@ def test_sizes_of_easyr1s_examples_pass_and_others_are_refused() -> None:
     assert "data.max_pixels=1000000: Set size.longest_edge in the model's preprocessor_config.json" in most
 
 
-def test_a_column_of_videos_of_another_name_is_refused() -> None:
-    assert not of_easyr1("data.video_key=videos").problems
-    [problem] = of_easyr1("data.video_key=clips").problems
-    assert "verl_like reads no videos" in problem
+def test_the_column_of_videos_is_kept_and_another_rate_of_frames_is_refused() -> None:
+    found = of_easyr1("data.video_key=clips", "data.video_fps=2.0")
+    assert found.settings == {"data.video_key": "clips"} and not found.problems
+    assert any("data.video_frames frames are taken evenly" in line.why for line in found.lines)
+    [problem] = of_easyr1("data.video_fps=4.0").problems
+    assert "data.video_fps=4.0: Frames are taken evenly from the whole video: set data.video_frames" in problem
+    found = translated("verl", read_words("verl", ["data.video_key=clips"], folder=HERE))
+    assert found.settings == {"data.video_key": "clips"} and not found.problems

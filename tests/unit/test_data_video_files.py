@@ -60,7 +60,7 @@ def sampled(content: bytes, num_frames: int = 8, max_pixels: int = LIMIT) -> lis
 
 
 def all_frames(content: bytes) -> list[NDArray[Any]]:
-    """Return every frame, decoded in order without any seek."""
+    """Return every frame, decoded without any seek."""
     with av.open(io.BytesIO(content)) as container:
         return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
 

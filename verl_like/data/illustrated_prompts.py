@@ -43,7 +43,7 @@ class IllustratedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The pictures and videos of a row's columns, which positions without content take in order."""
+    """The pictures and videos of a row's columns, which positions without content take one after the other."""
 
     pictures: list[Any]
     videos: list[Any]

@@ -72,7 +72,7 @@ def _counted(reader: VideoReader, num_frames: int) -> Iterator[VideoFrame]:
 
 
 def _sought(reader: VideoReader, packets: list[Packet], targets: list[int]) -> Iterator[VideoFrame]:
-    """Yield the frames that are shown at these times, in order; the next one where a packet shows none."""
+    """Yield the frame that is shown at each of these rising times; the next one where a packet shows none."""
     keys = sorted(
         ((packet.shown_at, packet) for packet in packets if packet.is_key and packet.shown_at is not None),
         key=lambda pair: pair[0],
