@@ -63,8 +63,8 @@ def hub_problem(entry: str) -> str | None:
 def hub_rows(entry: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of a split, downloading it if needed.
 
-    Images, videos and sounds stay encoded, as dicts of ``bytes`` and ``path``, so that they can be refused without a
-    package that decodes them.
+    Images, videos and sounds stay encoded, as dicts of ``bytes`` and ``path``, so that they are checked with their row,
+    or refused without a package that decodes them.
 
     Raises:
         ValueError: if the package, the dataset or the split does not exist.

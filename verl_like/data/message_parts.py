@@ -97,7 +97,8 @@ def _part(part: Any) -> str | Position:
         if given.keys() <= {"bytes", "path"}:
             return Position(kind == "video", given or None, num_frames)
         if len(given) == 1 and given.keys() <= set(_KEYS_OF_VALUES[kind]):
-            return Position(kind == "video", *given.values(), num_frames)
+            [value] = given.values()
+            return Position(kind == "video", value, num_frames)
     what = f"with the keys {sorted(part)} and the type {kind!r}" if isinstance(part, dict) else shown(part)
     raise ValueError(
         f"the prompt has a part {what} in a message; expected a text, {{type: text, text}}, a picture, "

@@ -159,6 +159,7 @@ def _container(file: BinaryIO, first: bytes, max_pixels: int) -> InputContainer:
     try:
         return av.open(
             file,
+            "r",
             container_options={
                 "format_whitelist": ",".join(FORMATS),
                 "codec_whitelist": ",".join(CODECS),
