@@ -15,8 +15,9 @@ from verl_like.data.message_parts import PLACEHOLDER, with_repeated
 from verl_like.data.picture_files import content_of, picture_folder, picture_name
 from verl_like.data.pictures import MAX_PICTURES, PictureTokens, picture, size_of
 from verl_like.data.videos import Video, frame_contents, frame_sizes, video_name
+from verl_like.machine.cores import usable_cores
 
-_THREADS = 4
+_MIN_THREADS, _MAX_THREADS = 4, 16  # each may hold a decoded picture of the largest size
 _ROWS_AT_ONCE = 16  # whose pictures are in memory
 
 
@@ -29,7 +30,7 @@ def counted_prompts(
         ValueError: for a row whose pictures or videos cannot be read; the message names it.
     """
     left = iter(rows)
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with ThreadPoolExecutor(_num_threads()) as threads:
         while chunk := list(islice(left, _ROWS_AT_ONCE)):
             found = [illustrated_prompt(row, data) for row in chunk]
             for row, each in zip(chunk, found, strict=True):
@@ -87,7 +88,7 @@ def loaded_prompts(
     Raises:
         ValueError: for a picture or a video that cannot be read; the message names its row.
     """
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with ThreadPoolExecutor(_num_threads()) as threads:
         jobs = [
             [threads.submit(_contents, row, i, each.pictures, data) for i in range(len(each.pictures))]
             for row, each in zip(rows, found, strict=True)
@@ -114,6 +115,11 @@ def refuse_changed(row: Row, contents: Sequence[bytes], num_tokens: int, tokens:
                 f"its pictures take {found} tokens, but took {num_tokens} at the start: a file has changed. Start "
                 f"again, and leave the files unchanged meanwhile."
             )
+
+
+def _num_threads() -> int:
+    """Return the number of threads that decode: Pillow and FFmpeg let them run at the same time."""
+    return min(max(usable_cores(), _MIN_THREADS), _MAX_THREADS)
 
 
 def _sizes(row: Row, number: int, values: Sequence[Any], data: DataConfig) -> list[tuple[int, int]]:
