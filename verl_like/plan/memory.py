@@ -10,9 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
+import torch
+
 from verl_like.backends.fsdp.sharding import MAX_UNSHARDED_GRADIENT_BYTES, MIN_LAYER_BYTES, kept_layers
 from verl_like.config.schema import FsdpConfig
 from verl_like.ops.tiles import AT_WORK, FLOAT32, num_kept, num_tiles
+from verl_like.plan.activations import Activations, Forward, Gradients, counted, counted_forward
+from verl_like.plan.layers import PassKind
 from verl_like.plan.shape import ModelShape
 
 # Relative to the memory that a layer keeps for backward: additional memory of its backward pass, and peak of a pass
@@ -31,9 +35,11 @@ class Pass:
         tokens: tokens of the largest micro-batch; ``response_tokens`` of them are predicted.
         logits_budget: bytes of logits that may exist at once; 0 for a model without logits.
         learns: whether a backward pass follows.
-        recomputed: layers that the backward pass recomputes.
+        recomputed: decoder layers that the backward pass recomputes, the first ones; ``recomputed_vision`` blocks of
+            what reads pictures.
         rows_per_prompt: rows that share a prompt.
         shared_keys: keys that are copied for rows with a shared prompt; 0 if no prompt is shared.
+        pictures: number of pictures, each of ``picture_tokens`` tokens.
     """
 
     count: int
@@ -44,6 +50,9 @@ class Pass:
     recomputed: int
     rows_per_prompt: int = 1
     shared_keys: int = 0
+    recomputed_vision: int = 0
+    pictures: int = 0
+    picture_tokens: int = 0
 
     def without_backward(self) -> Pass:
         return replace(self, learns=False)
@@ -78,7 +87,8 @@ class Sharded:
         """Number of trained parameters, which have master weights, moments and gradients."""
         if self.is_frozen:
             return 0
-        return self.shape.num_adapter_parameters if self.has_adapters else self.shape.num_parameters
+        shape = self.shape
+        return shape.num_adapter_parameters if self.has_adapters else shape.num_parameters - shape.num_fixed_parameters
 
     @property
     def _learning_of_layer(self) -> float:
@@ -107,11 +117,16 @@ class Sharded:
     @property
     def _rest(self) -> int:
         """Parameters outside layers that have no separate group."""
-        return self.shape.num_root_parameters - self._embedding - self._output
+        return self.shape.num_root_parameters - self._embedding - self._output - sum(self._vision_groups)
+
+    @property
+    def _vision_groups(self) -> list[int]:
+        """Parameters of each part of what reads pictures that has a separate group."""
+        return [size for size in self.shape.vision_parts if self.is_cut and size * self.itemsize >= MIN_LAYER_BYTES]
 
     @property
     def _learning_of_root(self) -> float:
-        return 0 if self.has_adapters else self._rest
+        return 0 if self.has_adapters else max(self._rest - self.shape.num_fixed_parameters, 0)
 
     @property
     def is_on_host(self) -> bool:
@@ -130,9 +145,11 @@ class Sharded:
     @property
     def weights(self) -> float:
         """Bytes of this rank's weight shards: float32 master weights, and frozen weights in the pass's dtype."""
-        num_read = self.shape.num_parameters if self.is_frozen or self.has_adapters else 0
+        whole = self.shape.num_parameters
+        if not self.is_frozen and not self.has_adapters:
+            return FLOAT32 * whole / self._pieces
         itemsize = FLOAT32 if self.is_averaged else self.itemsize
-        return (itemsize * num_read + FLOAT32 * self.num_learning) / self._pieces
+        return (itemsize * whole + FLOAT32 * self.num_learning) / self._pieces
 
     @property
     def optimizer(self) -> float:
@@ -184,10 +201,48 @@ class Sharded:
     def update(self, run: Pass) -> Parts:
         """Return the peak of an update's passes, without weights and optimiser."""
         moments = self._moments if self.is_cut else self._moments_of_replica
+        return max(moments(run, self._activations(run)), key=lambda parts: sum(parts.values()))
+
+    def _activations(self, run: Pass) -> Activations:
+        """Return the activations of a pass with backward."""
+        if self.shape.counted is not None:
+            kind, keys = self._kind(run), run.shared_keys * key_bytes_per_token(self.shape, self.itemsize)
+            return counted(
+                self.shape.counted, kind, recomputed=run.recomputed, shared_keys=keys, gradients=self._gradient_use(run)
+            )
         layer = self._layer(run, norms_learn=not self.has_adapters)
         states = run.tokens * self.shape.hidden_size * self.itemsize
         held = run.recomputed * states + (self.shape.num_layers - run.recomputed) * layer
-        return max(moments(run, layer, held), key=lambda parts: sum(parts.values()))
+        last = layer * (run.recomputed == self.shape.num_layers)  # backward recomputes the last layer's with all others
+        working = layer * (1 + self._transient)
+        return Activations(held=held, last=held + last + working - layer, reduced=held + last - layer, first=working)
+
+    def _kind(self, run: Pass) -> PassKind:
+        return PassKind(
+            tokens=run.tokens,
+            response_tokens=run.response_tokens,
+            pictures=run.pictures,
+            picture_tokens=run.picture_tokens,
+            dtype=torch.float32 if self.itemsize == FLOAT32 else torch.bfloat16,
+            is_fused=self.is_fused,
+            is_on_gpu=self.is_gpu,
+            learns=run.learns,
+            has_adapters=self.has_adapters,
+            freezes_vision=self.shape.has_frozen_vision,
+            recomputed_vision=run.recomputed_vision,
+        )
+
+    def _gradient_use(self, run: Pass) -> Gradients:
+        """Return how gradients are counted while backward runs, as the moments of a pass have it."""
+        head = 0.0 if self.has_adapters or self._output else float(FLOAT32 * self.shape.num_head_parameters)
+        is_first, is_reduced = run.count == 1, self.is_cut and not self.is_reduced_once
+        is_whole = self.itemsize == FLOAT32 or not self.is_cut
+        return Gradients(
+            are_added=not is_first and not is_reduced and is_whole,
+            count_last=self.is_cut and self.has_layer_groups,
+            count_rest=self.is_cut,
+            head=head * is_first,
+        )
 
     @property
     def _transient(self) -> float:
@@ -200,30 +255,24 @@ class Sharded:
         of_token = layer_bytes_per_token(self.shape, self.itemsize, norms_learn=norms_learn, is_fused=self.is_fused)
         return run.tokens * of_token + keys
 
-    def _recomputed_last(self, run: Pass, layer: float) -> float:
-        """Return the activations of the last layer if backward recomputes them, as it then does with all layers."""
-        return layer * (run.recomputed == self.shape.num_layers)
-
-    def _moments_of_replica(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
-        """Yield the parts after the layers' forward, in the last layer's backward and in the first layer's backward."""
+    def _moments_of_replica(self, run: Pass, found: Activations) -> Iterator[Parts]:
+        """Yield the parts before and after the layers' forward, in the last layer's backward, and later."""
         whole = float(FLOAT32 * self.num_learning)
         before, lacking = (whole, 0.0) if run.count > 1 else (0.0, FLOAT32 * self._learning_of_layer)
-        last = self._recomputed_last(run, layer)
-        yield {"gradients": before, "activations": held, "logits": self.logits(run)}
-        yield {"gradients": before, "activations": held + last + layer * self._transient}
-        yield {"gradients": whole - lacking, "activations": layer * (1 + self._transient)}
+        yield {"gradients": before, "activations": found.before}
+        yield {"gradients": before, "activations": found.held, "logits": self.logits(run)}
+        yield {"gradients": before, "activations": found.closing}
+        yield {"gradients": before, "activations": found.last}
+        yield {"gradients": whole - lacking, "activations": found.first}
+        yield {"gradients": whole - lacking, "activations": found.after}
 
-    def _moments(self, run: Pass, layer: float, held: float) -> Iterator[Parts]:
+    def _moments(self, run: Pass, found: Activations) -> Iterator[Parts]:
         """Yield the parts at the moments of a pass that may be its peak.
 
-        They are: after the layers' forward, in the reduction of the output layer, in the last layer's backward, in its
-        reduction, in the first layer's backward, and in the reductions of the root and of the embedding.
-
-        Args:
-            layer: bytes of one layer's activations.
-            held: bytes of all activations that the forward pass keeps.
+        They are: after the layers' forward and before it, in the reduction of the output layer, in the last layer's
+        backward, in its reduction, in the first layer's backward, after that, and in the reductions of the root and of
+        the embedding.
         """
-        last = self._recomputed_last(run, layer)
         shape = self.shape
         shards = self.gradients * (not self.is_on_host)
         before, after = self._gradients(run, shards)
@@ -233,25 +282,31 @@ class Sharded:
         root = self._learning_of_root if self.has_layer_groups else self.num_learning
         stays = self.is_reduced_once and run.count > 1  # gathered parameters stay until the last pass
         end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
-        working = layer * (1 + self._transient)
         output, embedding = (number * (not self.has_adapters) for number in (self._output, self._embedding))
         yield {
             "gathered": self._between_layers + self._gathered_output,
             "gradients": before + self.itemsize * output,
-            "activations": held,
+            "activations": found.held,
             "logits": self.logits(run),
         }
+        yield {"gathered": self._with_vision, "gradients": before, "activations": found.before}
         both = self.itemsize + FLOAT32  # a gradient, and its copy for the reduction
-        yield {"gathered": self.gathered, "gradients": before + both * output, "activations": held}
-        sent = FLOAT32 * output  # FSDP2 frees it when the next group is reduced
         yield {
             "gathered": self.gathered,
-            "gradients": before + own + sent,
-            "activations": held + last + working - layer,
+            "gradients": before + both * output,
+            "activations": max(found.held, found.closing),
         }
-        yield {"gathered": self.gathered, "gradients": before + reduced, "activations": held + last - layer}
-        yield {"gathered": end, "gradients": after + own, "activations": working}
+        sent = FLOAT32 * output  # FSDP2 frees it when the next group is reduced
+        yield {"gathered": self.gathered, "gradients": before + own + sent, "activations": found.last}
+        yield {"gathered": self.gathered, "gradients": before + reduced, "activations": found.reduced}
+        yield {"gathered": end, "gradients": after + own, "activations": found.first}
+        yield {"gathered": max(end, self._with_vision), "gradients": after, "activations": found.after}
         yield {"gathered": self.root, "gradients": shards * self.has_layer_groups + both * max(root, embedding)}
+
+    @property
+    def _with_vision(self) -> float:
+        """Bytes gathered while the model looks at pictures: the root, and two parts of what reads them."""
+        return self.root + 2.0 * self.itemsize * max(self._vision_groups, default=0)
 
     @property
     def step(self) -> Parts:
@@ -271,15 +326,23 @@ class Sharded:
 
     def forward(self, run: Pass) -> Parts:
         """Return the peak of a pass without backward, which is in a layer or after all layers."""
+        found = self._forward(run.without_backward())
+        logits = self.logits(run.without_backward())
+        inside: Parts = {"gathered": self.gathered, "activations": found.most}
+        gathered = self._between_layers + self._gathered_output
+        behind: Parts = {"gathered": gathered, "activations": found.behind, "logits": logits}
+        return max(inside, behind, key=lambda parts: sum(parts.values()))
+
+    def _forward(self, run: Pass) -> Forward:
+        """Return the activations of a pass without backward."""
+        if self.shape.counted is not None:
+            keys = run.shared_keys * key_bytes_per_token(self.shape, self.itemsize)
+            return counted_forward(self.shape.counted, self._kind(run), shared_keys=keys)
         layer = self._layer(run, norms_learn=True) * FORWARD_SHARE
         if self.has_adapters:  # an adapter's output before it is added
             layer += float(self.itemsize * run.tokens * self.shape.intermediate_size)
         states = 2.0 * run.tokens * self.shape.hidden_size * self.itemsize
-        logits = self.logits(run.without_backward())
-        inside: Parts = {"gathered": self.gathered, "activations": states + layer}
-        gathered = self._between_layers + self._gathered_output
-        behind: Parts = {"gathered": gathered, "activations": states, "logits": logits}
-        return max(inside, behind, key=lambda parts: sum(parts.values()))
+        return Forward(most=states + layer, behind=states)
 
     def logits(self, run: Pass) -> float:
         """Return the bytes of active logits tiles and of those kept for backward; 0 for a model without logits."""

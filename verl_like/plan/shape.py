@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from verl_like.checks.experts import EXPERTS
 from verl_like.config.schema import LoraConfig, ModelConfig
+from verl_like.plan.pictures import PictureSizes, picture_sizes
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PreTrainedModel
+
+    from verl_like.plan.layers import CountedModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +34,12 @@ class ModelShape:
         num_embedding_parameters, num_output_parameters: those of the embedding and of the output layer; 0 if these
             share their weights, or for a model without output layer.
         has_fused_kernels: whether Liger has kernels for its norms and feed-forward parts.
+        num_head_parameters: parameters of the output layer, also if the embedding shares them.
+        num_fixed_parameters: parameters that never learn, of what reads pictures.
+        vision_parts: parameters of each part of what reads pictures that is indivisible, in their order.
+        has_frozen_vision: whether what reads pictures does not learn (``model.freeze_vision``).
+        pictures: sizes of the pictures that the model reads; None for a model of text.
+        counted: the model whose passes are counted; None if formulas describe its layers.
     """
 
     num_parameters: int
@@ -48,6 +58,12 @@ class ModelShape:
     num_embedding_parameters: int = 0
     num_output_parameters: int = 0
     has_fused_kernels: bool = False
+    num_head_parameters: int = 0
+    num_fixed_parameters: int = 0
+    vision_parts: tuple[int, ...] = ()
+    has_frozen_vision: bool = False
+    pictures: PictureSizes | None = None
+    counted: CountedModel | None = field(default=None, compare=False)
 
     @property
     def kv_elements_per_token(self) -> int:
@@ -82,25 +98,30 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
 
     from verl_like.backends.fsdp.fused_layers import is_gated
     from verl_like.backends.fsdp.loading import skeleton
-    from verl_like.backends.fsdp.models import load_config
-    from verl_like.backends.pictures import generator_class
+    from verl_like.backends.fsdp.models import attention_of_parts, load_config
+    from verl_like.backends.pictures import generator_class, reads_pictures
+    from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
+    from verl_like.plan.layers import CountedModel
 
     config = load_config(path, model=model)
+    text = config.get_text_config()
+    known, sees = text.to_dict(), reads_pictures(config)
+    num_experts = next((known[name] for name in EXPERTS if known.get(name)), 1)
+    is_counted = sees or num_experts > 1
+    register_packed_attention()
     backbone = skeleton(
         generator_class(config) if has_logits else AutoModel,
         config,
-        attention="sdpa",
+        attention=attention_of_parts(config, PACKED_ATTENTION if is_counted else "sdpa"),
         dtype=torch.float32,
         trust_remote_code=model.trust_remote_code,
     )
     names = set(backbone._no_split_modules or ())
     reader = getattr(backbone.base_model, "language_model", backbone)  # of a model of pictures, what reads text
     layers = [module for module in reader.modules() if type(module).__name__ in names]
-    sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    sizes = [_size(layer) for layer in layers]
+    parts = [module for module in backbone.modules() if type(module).__name__ in names and module not in layers]
     experts = [sum(p.numel() for name, p in layer.named_parameters() if ".experts." in name) for layer in layers]
-    text = config.get_text_config()
-    known = text.to_dict()
-    num_experts = next((known[name] for name in EXPERTS if known.get(name)), 1)
     chosen = min(known.get("num_experts_per_tok") or 1, num_experts)
     active = [size - part * (1 - chosen / num_experts) for size, part in zip(sizes, experts, strict=True)]
     width = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # some families do not state it
@@ -122,10 +143,32 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
         num_heads=text.num_attention_heads,
         num_kv_heads=known.get("num_key_value_heads") or text.num_attention_heads,
         head_dim=known.get("head_dim") or text.hidden_size // text.num_attention_heads,
-        num_adapter_parameters=_num_adapter_parameters(backbone, model.lora),
         num_embedding_parameters=0 if is_tied else embedding.weight.numel(),
         num_output_parameters=0 if is_tied or output is None else output.weight.numel(),
+        num_head_parameters=0 if output is None else output.weight.numel(),
         has_fused_kernels=any(map(is_gated, backbone.modules())),
+        num_fixed_parameters=_num_fixed_parameters(backbone.base_model, is_frozen=model.freeze_vision) if sees else 0,
+        vision_parts=tuple(map(_size, parts)),
+        has_frozen_vision=sees and model.freeze_vision,
+        num_adapter_parameters=_num_adapter_parameters(backbone, model.lora),  # it changes the layers
+        pictures=picture_sizes(config, path) if sees else None,
+        counted=CountedModel(backbone, layers) if is_counted else None,
+    )
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _num_fixed_parameters(model: PreTrainedModel, *, is_frozen: bool) -> int:
+    """Return the parameters of a model of pictures that never learn."""
+    from verl_like.backends.pictures import is_of_vision, unused_parameters
+
+    unused = {id(parameter) for parameter in unused_parameters(model)}
+    return sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if id(parameter) in unused or (is_frozen and is_of_vision(name))
     )
 
 

@@ -201,6 +201,12 @@ def _fullest_pass(
     rows = ceil(prompts * config.rollout.n * size / location.ranks)
     rows_per_prompt = sharing_rows(config, max_tokens, config.data.max_response_length)
     prompt, response = config.data.max_prompt_length, config.data.max_response_length
+    recomputed = recomputed_layers(
+        config.model.gradient_checkpointing, location.torch_device, shape.num_layers + len(shape.vision_parts)
+    )
+    picture_tokens = 0 if shape.pictures is None else shape.pictures.most_tokens(
+        max_tokens=prompt, max_pixels=config.data.max_image_pixels
+    )
     units, remaining = divmod(max_tokens, prompt + rows_per_prompt * response)
     # The remaining tokens take part of a group.
     fitting = max(units * rows_per_prompt + max((remaining - prompt) // response, 0), 1)
@@ -213,7 +219,10 @@ def _fullest_pass(
         shared_keys=rows_per_pass * (prompt + response) // size if rows_per_prompt > 1 else 0,
         logits_budget=config.actor.logits_mib * 2**20 if shape.vocab_size else 0,
         learns=learns,
-        recomputed=recomputed_layers(config.model.gradient_checkpointing, location.torch_device, shape.num_layers),
+        recomputed=max(recomputed - len(shape.vision_parts), 0),
+        recomputed_vision=min(recomputed, len(shape.vision_parts)),
+        pictures=ceil(rows_per_pass / rows_per_prompt) * (picture_tokens > 0),
+        picture_tokens=picture_tokens,
     )
 
 

@@ -303,17 +303,20 @@ def _skeleton(
     if kernel is not None:
         _check_packable(config)
         register_packed_attention()
-    attention: str | dict[str, str] = PACKED_ATTENTION if kernel is not None else "sdpa"
+    attention = PACKED_ATTENTION if kernel is not None else "sdpa"
     # transformers' own function for sdpa silently ignores caps (5.19).
     if kernel is None and getattr(config.get_text_config(), "attn_logit_softcapping", None):
         attention = "eager"
-    if reads_pictures(config):  # a picture's patches are no packed rows
-        own = str(attention)
-        attention = {"": own, "text_config": own, "vision_config": "sdpa"}
-    found = skeleton(auto, config, attention=attention, dtype=dtype, trust_remote_code=model.trust_remote_code)
+    parts = attention_of_parts(config, attention)
+    found = skeleton(auto, config, attention=parts, dtype=dtype, trust_remote_code=model.trust_remote_code)
     if model.kernels != "torch":
         with_fused_layers(found, is_required=model.kernels == "liger")
     return found
+
+
+def attention_of_parts(config: PreTrainedConfig, own: str) -> str | dict[str, str]:
+    """Return the attention of each part of a model: a picture's patches are no packed rows."""
+    return {"": own, "text_config": own, "vision_config": "sdpa"} if reads_pictures(config) else own
 
 
 def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:
