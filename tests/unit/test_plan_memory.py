@@ -15,11 +15,13 @@ from tests.unit._fsdp_ranks import PolicyLoss, build_engine
 from tests.unit._rank_processes import join_ranks, leave_ranks
 from verl_like.backends.fsdp.engine import recomputed_layers
 from verl_like.config.schema import FsdpConfig, LoraConfig, ModelConfig, OptimConfig
+from verl_like.plan.activations import Activations
 from verl_like.plan.memory import Pass, Sharded
 from verl_like.plan.shape import model_shape
 from verl_like.protocol import DataProto, Ragged
 
 MAX_ERROR = 0.12
+NOTHING = Activations(held=0.0, last=0.0, reduced=0.0, first=0.0)
 NUM_ROWS, PROMPT_TOKENS, RESPONSE_TOKENS = 8, 32, 96
 BUDGET_MIB = 16  # of 47 MiB in the case of logits
 
@@ -139,7 +141,7 @@ def test_kept_and_prefetched_layers_are_in_memory_in_addition_to_the_current_one
         """Return the layers in memory during a pass, and after the last layer."""
         fsdp = FsdpConfig(num_kept_layers=kept, num_prefetched_layers=ahead)
         sharded = Sharded(shape=shape, ranks=8, itemsize=2, is_gpu=True, fsdp=fsdp)
-        after = next(sharded._moments(run, 0.0, 0.0))["gathered"]
+        after = next(sharded._moments(run, NOTHING))["gathered"]
         return tuple((of - sharded.root) / (2 * shape.num_layer_parameters) for of in (sharded.gathered, after))
 
     assert layers("0", 0) == (2, 0)

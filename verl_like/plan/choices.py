@@ -111,7 +111,9 @@ def _updates_s(config: Config, shapes: Mapping[str, ModelShape], location: Locat
 def _recomputed(config: Config, shapes: Mapping[str, ModelShape], location: Location, job: str) -> Config:
     if config.model.gradient_checkpointing != "auto":
         return config
-    most = max(shape.num_layers + len(shape.vision_parts) for name, shape in shapes.items() if name in ("actor", "critic"))
+    most = max(
+        shape.num_layers + len(shape.vision_parts) for name, shape in shapes.items() if name in ("actor", "critic")
+    )
     limit = _limit(location)
 
     def fits(num_layers: int) -> bool:

@@ -170,8 +170,10 @@ class Sharded:
         """Bytes gathered for a whole pass: parameters without a separate group; all if layers are small."""
         if not self.is_cut:
             return 0.0
-        layers = 0 if self.has_layer_groups else self.shape.num_layers * self.shape.num_layer_parameters
-        return float(self.itemsize * (self._rest + layers))
+        layers = 0 if self.has_layer_groups else self.shape.num_parameters - self.shape.num_root_parameters
+        # No later gather takes the buffer of the only group's.
+        is_only = not (self.has_layer_groups or self._vision_groups) and self.ranks > 1
+        return float(self.itemsize * (self._rest + layers)) * (1 + is_only)
 
     @property
     def gathered(self) -> float:
@@ -277,11 +279,12 @@ class Sharded:
         shards = self.gradients * (not self.is_on_host)
         before, after = self._gradients(run, shards)
         # If layers are reduced separately: a layer's gradients, and their float32 copy.
-        own = self.itemsize * self._learning_of_layer if self.has_layer_groups else 0
+        is_apart = self.has_layer_groups and not (shape.counted and self._gradient_use(run).are_added)
+        own = self.itemsize * self._learning_of_layer * is_apart
         reduced = own + FLOAT32 * self._learning_of_layer if self.has_layer_groups else 0
         root = self._learning_of_root if self.has_layer_groups else self.num_learning
         stays = self.is_reduced_once and run.count > 1  # gathered parameters stay until the last pass
-        end = float(self.itemsize * shape.num_parameters) if stays else self.gathered
+        end = max(float(self.itemsize * shape.num_parameters) * stays, self.gathered)
         output, embedding = (number * (not self.has_adapters) for number in (self._output, self._embedding))
         yield {
             "gathered": self._between_layers + self._gathered_output,
@@ -319,8 +322,8 @@ class Sharded:
             found = shards + self.itemsize * self._learning_of_root
             return found, found
         whole = float(FLOAT32 * self.num_learning)
-        if run.count > 1:
-            return whole, whole + (shards if self.has_layer_groups else 0.0)
+        if run.count > 1:  # in the last pass shards replace them, layer by layer
+            return whole, whole
         of_layers = shards * (1 - self._learning_of_root / self.num_learning)
         return 0.0, of_layers if self.has_layer_groups else whole
 

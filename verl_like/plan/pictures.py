@@ -81,7 +81,4 @@ def picture_inputs(config: Any, count: int, tokens: int) -> tuple[dict[str, Tens
     patches = count * height * width * merged**2
     channels = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
     grid = torch.tensor([[1, height * merged, width * merged]] * count)
-    return {
-        "pixel_values": torch.empty(patches, channels, device="meta"),
-        "image_grid_thw": grid,
-    }, height * width
+    return {"pixel_values": torch.empty(patches, channels, device="meta"), "image_grid_thw": grid}, height * width

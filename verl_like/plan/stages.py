@@ -204,8 +204,10 @@ def _fullest_pass(
     recomputed = recomputed_layers(
         config.model.gradient_checkpointing, location.torch_device, shape.num_layers + len(shape.vision_parts)
     )
-    picture_tokens = 0 if shape.pictures is None else shape.pictures.most_tokens(
-        max_tokens=prompt, max_pixels=config.data.max_image_pixels
+    picture_tokens = (
+        0
+        if shape.pictures is None
+        else shape.pictures.most_tokens(max_tokens=prompt, max_pixels=config.data.max_image_pixels)
     )
     units, remaining = divmod(max_tokens, prompt + rows_per_prompt * response)
     # The remaining tokens take part of a group.
