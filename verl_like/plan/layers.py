@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -22,7 +22,8 @@ from verl_like.ops.attention import register_packed_attention
 from verl_like.ops.segments import segments
 from verl_like.plan.counter import COUNTED, fuse_layers, register_counted_attention
 from verl_like.plan.live_bytes import LiveBytes
-from verl_like.plan.pictures import picture_inputs
+from verl_like.plan.pictures import picture_inputs, without_windows
+from verl_like.plan.repeated import RepeatedBlocks
 
 META = torch.device("meta")
 
@@ -163,6 +164,7 @@ class CountedModel:
 
     def layer(self, index: int, kind: PassKind, *, is_recomputed: bool) -> LayerBytes:
         """Return the bytes of a decoder layer."""
+        kind = replace(kind, recomputed_vision=0)  # of which a layer knows nothing
         _, arguments, shape = self._pass(kind)
         template = self._kind_of_layer[index]
         key = template, kind, is_recomputed
@@ -176,8 +178,13 @@ class CountedModel:
 
     def ends(self, kind: PassKind) -> EndBytes:
         """Return the bytes of all that runs before and after the layers."""
-        found: EndBytes = self._pass(kind)[0]
-        return found
+        if kind.recomputed_vision in (0, self.num_vision_blocks):
+            found: EndBytes = self._pass(kind)[0]
+            return found
+        part = kind.recomputed_vision / self.num_vision_blocks
+        none, whole = (self.ends(replace(kind, recomputed_vision=number)) for number in (0, self.num_vision_blocks))
+        pairs = zip(astuple(none), astuple(whole), strict=True)
+        return EndBytes(*(few * (1 - part) + many * part for few, many in pairs))
 
     def _pass(self, kind: PassKind) -> tuple[EndBytes, Any, torch.Size]:
         """Return the bytes, and the arguments of layers and the shape of their states."""
@@ -194,16 +201,19 @@ class CountedModel:
         seen = self._seen
         seen.returned = None
         with LiveBytes() as live, torch.set_grad_enabled(kind.learns):
+            blocks = RepeatedBlocks(_vision_blocks(model), live)
             live.watch(model)
             seen.live = live
             inputs = _inputs(model.config, kind)  # they stay for the whole pass
+            without_windows(model, inputs)
             found = model(**inputs).last_hidden_state
             predictors = torch.zeros(kind.response_tokens, dtype=torch.int64, device=META)
             found = found.flatten(0, 1).index_select(0, predictors)
-            after = live.now()
-            before = live.peak(0, seen.first), live.level(seen.last), live.level(after)
+            after, more = live.now(), blocks.count * blocks.kept
+            stay = more * (kind.learns and not (kind.has_adapters or kind.freezes_vision))  # until backward
+            before = live.peak(0, seen.first) + more, live.level(seen.last) + more, live.level(after) + stay
             if not kind.learns:
-                return EndBytes(*before, closing=live.peak(seen.last))
+                return EndBytes(*before, closing=live.peak(seen.last) + more)
             edge, gradient = get_gradient_edge(found), torch.empty_like(found)
             del found
             torch.autograd.backward([edge], [gradient])
@@ -211,13 +221,14 @@ class CountedModel:
             returned, end = seen.returned, live.now()
         assert returned is not None, "the gradient of the first layer's input was not computed"
         states = prod(seen.shape) * kind.dtype.itemsize
+        gradients = blocks.count * blocks.gradients if stay else 0
         return EndBytes(
             *before,
-            closing=live.peak(seen.last, returned),
-            returning=max(live.level(returned, gradients="ignored") - states, 0),
-            backward=live.peak(returned, end),
-            added=live.peak(returned, end, gradients="added"),
-            gradients=live.gradient_bytes,
+            closing=live.peak(seen.last, returned) + more,
+            returning=max(live.level(returned, gradients="ignored") - states, 0) + stay,
+            backward=max(live.peak(returned, end) + stay, live.level(end) + gradients),
+            added=live.peak(returned, end, gradients="added") + stay,
+            gradients=live.gradient_bytes + gradients,
         )
 
 

@@ -66,7 +66,8 @@ def _most_pixels(folder: Path) -> int | None:
 def picture_inputs(config: Any, count: int, tokens: int) -> tuple[dict[str, Tensor], int]:
     """Return the arguments for ``count`` pictures of about this many tokens each, and the tokens that each takes.
 
-    Lengths have values; pixels do not.
+    Pictures of several sizes are one above the other, because their patches take the same bytes in one attention as in
+    several. Lengths have values; pixels do not.
     """
     import torch
 
@@ -78,7 +79,19 @@ def picture_inputs(config: Any, count: int, tokens: int) -> tuple[dict[str, Tens
     merged = vision.spatial_merge_size
     height = isqrt(tokens)
     width = tokens // height
-    patches = count * height * width * merged**2
     channels = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-    grid = torch.tensor([[1, height * merged, width * merged]] * count)
-    return {"pixel_values": torch.empty(patches, channels, device="meta"), "image_grid_thw": grid}, height * width
+    grid = torch.tensor([[1, count * height * merged, width * merged]])
+    pixels = torch.empty(int(grid.prod()), channels, device="meta")
+    return {"pixel_values": pixels, "image_grid_thw": grid}, height * width
+
+
+def without_windows(model: Any, inputs: dict[str, Tensor]) -> None:
+    """Make attention within windows of a picture one over the whole picture, of which there are fewer calls.
+
+    Each patch keeps as many bytes in both.
+    """
+    if "image_grid_thw" not in inputs:
+        return
+    for part in model.modules():
+        if "window_size" in vars(part):
+            part.window_size = int(inputs["image_grid_thw"].max()) * part.patch_size
