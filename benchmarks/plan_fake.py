@@ -46,6 +46,7 @@ from verl_like.config.schema import Config
 from verl_like.ops import tiles
 from verl_like.plan.counter import COUNTED, fuse_layers, register_counted_attention
 from verl_like.plan.devices import GIB, named
+from verl_like.plan.live_bytes import grouped_products
 from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
 from verl_like.plan.stages import Location
 from verl_like.plan.step import planned_config
@@ -57,6 +58,27 @@ PROMPT_TOKENS, RESPONSE_TOKENS = 512, 1024
 GROUPS = {"train": (1, 8), "dpo": (4, 2)}
 MODELS, RANKS = ("0.5B", "1.5B", "7B", "32B"), (1, 8, 64)
 CASE_TIMEOUT_S = 900
+
+
+# Of Qwen3-30B-A3B, with fewer layers: each has the same bytes.
+EXPERTS: dict[str, dict[str, Any]] = {
+    "30B-A3B, 12 layers": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "moe_intermediate_size": 768,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "vocab_size": 151_936,
+        "tie_word_embeddings": False,
+    }
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +117,17 @@ def cases() -> Iterator[Case]:
         yield Case(model=model, ranks=8, sequence_parallel_size=2)
         yield Case(model=model, ranks=8, kernels="torch")
         yield Case(model=model, ranks=8, job="dpo")
+    for model in EXPERTS:
+        for recomputed in (False, True):
+            yield Case(model=model, ranks=8, recomputed=recomputed)
+
+
+def write(folder: Path, name: str) -> None:
+    """Write the config.json of a model."""
+    if name in EXPERTS:
+        (folder / "config.json").write_text(json.dumps(EXPERTS[name]))
+    else:
+        plan_table.write(folder, name)
 
 
 def configuration(case: Case, folder: Path) -> Config:
@@ -164,9 +197,11 @@ def as_on_gpu(case: Case) -> Iterator[None]:
     with ExitStack() as stack:
         for target, name, value in (
             (engine, "resolve_kernel", lambda *_: COUNTED),
+            (torch, "_grouped_mm", grouped_products),
             (engine, "load_weights", load),
             (sharding, "_mesh", outside(sharding._mesh)),
             (FsdpPolicy, "_skeleton", outside(FsdpPolicy._skeleton)),
+            (FsdpPolicy, "rebalance", lambda *_, **__: {}),
             (ShardedModel, "add_adapters", outside(ShardedModel.add_adapters)),
             (learner, "shared_rows", lambda rows, _: (rows, slice(len(rows)))),
             (tiles, "is_on_cpu", lambda tensor: False),
@@ -216,7 +251,7 @@ def tracked(config: Config, case: Case) -> dict[str, float]:
 
 def measure(case: Case) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        plan_table.write(Path(folder), case.model)
+        write(Path(folder), case.model)
         plan = planned(configuration(case, Path(folder)), case)
         found = tracked(plan.config, case)
     parts = plan.stages["update_actor"]

@@ -162,7 +162,7 @@ class _Functions(TorchFunctionMode):
             if func is nn.functional.scaled_dot_product_attention:
                 return _flash(*args, **kwargs)
             if func is torch._grouped_mm:
-                return _Grouped.apply(*args, kwargs["offs"])  # type: ignore[no-untyped-call]
+                return grouped_products(*args, **kwargs)
         return func(*args, **kwargs)
 
 
@@ -180,8 +180,14 @@ def _flash(
     return found
 
 
+def grouped_products(rows: Tensor, matrices: Tensor, *, offs: Tensor, **_: Any) -> Tensor:
+    """Return the products of groups of rows, each with its own matrix, without values."""
+    found: Tensor = _Grouped.apply(rows, matrices, offs)  # type: ignore[no-untyped-call]
+    return found
+
+
 class _Grouped(torch.autograd.Function):
-    """Products of groups of rows, each with its own matrix."""
+    """Keeps for backward what the kernel keeps."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:

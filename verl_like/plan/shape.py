@@ -96,7 +96,7 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
     import torch
     from transformers import AutoModel
 
-    from verl_like.backends.fsdp.fused_layers import is_gated
+    from verl_like.backends.fsdp.fused_layers import is_gated, is_norm
     from verl_like.backends.fsdp.loading import skeleton
     from verl_like.backends.fsdp.models import attention_of_parts, load_config
     from verl_like.backends.pictures import generator_class, reads_pictures
@@ -146,7 +146,8 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
         num_embedding_parameters=0 if is_tied else embedding.weight.numel(),
         num_output_parameters=0 if is_tied or output is None else output.weight.numel(),
         num_head_parameters=0 if output is None else output.weight.numel(),
-        has_fused_kernels=any(map(is_gated, backbone.modules())),
+        # Formulas need both; a mixture of experts may have norms alone.
+        has_fused_kernels=any(is_gated(part) or (is_counted and is_norm(part)) for part in backbone.modules()),
         num_fixed_parameters=_num_fixed_parameters(backbone.base_model, is_frozen=model.freeze_vision) if sees else 0,
         vision_parts=tuple(map(_size, parts)),
         has_frozen_vision=sees and model.freeze_vision,
