@@ -32,7 +32,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from benchmarks import plan_table
+from benchmarks import _fake_pictures, plan_table
 from benchmarks._machine import print_result
 from verl_like.algorithms.actor_loss import ActorLoss
 from verl_like.algorithms.preference_loss import DpoLoss
@@ -50,7 +50,7 @@ from verl_like.plan.live_bytes import grouped_products
 from verl_like.plan.run_plan import RunPlan, plan_of, shapes_of
 from verl_like.plan.stages import Location
 from verl_like.plan.step import planned_config
-from verl_like.protocol import PAIR, DataProto, Ragged
+from verl_like.protocol import FEATURES, PAIR, DataProto, Ragged
 
 DEVICE, GPUS_PER_NODE = "H200", 8
 PROMPT_TOKENS, RESPONSE_TOKENS = 512, 1024
@@ -58,10 +58,12 @@ PROMPT_TOKENS, RESPONSE_TOKENS = 512, 1024
 GROUPS = {"train": (1, 8), "dpo": (4, 2)}
 MODELS, RANKS = ("0.5B", "1.5B", "7B", "32B"), (1, 8, 64)
 CASE_TIMEOUT_S = 900
+PATCH = 14  # pixels
 
 
-# Of Qwen3-30B-A3B, with fewer layers: each has the same bytes.
-EXPERTS: dict[str, dict[str, Any]] = {
+# Qwen3-30B-A3B with fewer layers, which all have the same bytes, and a model of pictures.
+VISION = "VL 7B"
+COUNTED_MODELS: dict[str, dict[str, Any]] = {
     "30B-A3B, 12 layers": {
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
@@ -77,7 +79,8 @@ EXPERTS: dict[str, dict[str, Any]] = {
         "head_dim": 128,
         "vocab_size": 151_936,
         "tie_word_embeddings": False,
-    }
+    },
+    VISION: _fake_pictures.CONFIG,
 }
 
 
@@ -117,15 +120,15 @@ def cases() -> Iterator[Case]:
         yield Case(model=model, ranks=8, sequence_parallel_size=2)
         yield Case(model=model, ranks=8, kernels="torch")
         yield Case(model=model, ranks=8, job="dpo")
-    for model in EXPERTS:
+    for model in COUNTED_MODELS:
         for recomputed in (False, True):
             yield Case(model=model, ranks=8, recomputed=recomputed)
 
 
 def write(folder: Path, name: str) -> None:
     """Write the config.json of a model."""
-    if name in EXPERTS:
-        (folder / "config.json").write_text(json.dumps(EXPERTS[name]))
+    if name in COUNTED_MODELS:
+        (folder / "config.json").write_text(json.dumps(COUNTED_MODELS[name]))
     else:
         plan_table.write(folder, name)
 
@@ -139,6 +142,8 @@ def configuration(case: Case, folder: Path) -> Config:
     config.actor.max_tokens_per_micro_batch = str(groups * (PROMPT_TOKENS + samples * RESPONSE_TOKENS))
     config.actor.sequence_parallel_size = case.sequence_parallel_size
     config.model.gradient_checkpointing = str(case.recomputed).lower()
+    if case.model == VISION:
+        config.data.max_image_pixels = (_fake_pictures.SIDE * _fake_pictures.MERGED * PATCH) ** 2
     config.model.kernels, config.actor.compile_layers = case.kernels, "false"
     return planned_config(config, case.job)
 
@@ -161,6 +166,11 @@ def rows_of_rank(case: Case) -> DataProto:
         "advantages": Ragged.from_lengths(values + 1, lengths),
         "old_log_probs": Ragged.from_lengths(values, lengths),
     }
+    if case.model == VISION:
+        shown, token = _fake_pictures.TOKENS, _fake_pictures.CONFIG["image_token_id"]
+        prompt = [token] * shown + [1] * (PROMPT_TOKENS - shown)
+        columns["prompt_ids"] = Ragged.from_rows([prompt] * count, "int32")
+        columns[FEATURES] = [{"picture": row // samples} for row in range(count)]
     if case.job == "dpo":
         of_rows = np.arange(count)
         columns |= {PAIR: of_rows // 2, "is_chosen": of_rows % 2 == 0, "ref_log_prob": np.zeros(count, np.float32)}
@@ -210,6 +220,8 @@ def as_on_gpu(case: Case) -> Iterator[None]:
             (learner, "clip_grad_norm", lambda *_: 1.0),
         ):
             stack.enter_context(patch.object(target, name, value))
+        if case.model == VISION:
+            stack.enter_context(_fake_pictures.fake_pictures())
         yield
 
 

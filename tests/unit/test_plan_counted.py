@@ -19,7 +19,8 @@ from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from verl_like.backends.fsdp.engine import recomputed_layers
 from verl_like.backends.pictures import FEATURE, PictureReader
 from verl_like.config.schema import FsdpConfig, LoraConfig, ModelConfig, OptimConfig
-from verl_like.plan.memory import Pass, Sharded
+from verl_like.plan.memory import Sharded
+from verl_like.plan.one_pass import Pass
 from verl_like.plan.shape import model_shape
 from verl_like.protocol import DataProto, Ragged
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from verl_like.checks.experts import EXPERTS
 from verl_like.config.schema import LoraConfig, ModelConfig
@@ -120,7 +121,6 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
     reader = getattr(backbone.base_model, "language_model", backbone)  # of a model of pictures, what reads text
     layers = [module for module in reader.modules() if type(module).__name__ in names]
     sizes = [_size(layer) for layer in layers]
-    parts = [module for module in backbone.modules() if type(module).__name__ in names and module not in layers]
     experts = [sum(p.numel() for name, p in layer.named_parameters() if ".experts." in name) for layer in layers]
     chosen = min(known.get("num_experts_per_tok") or 1, num_experts)
     active = [size - part * (1 - chosen / num_experts) for size, part in zip(sizes, experts, strict=True)]
@@ -148,13 +148,27 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
         num_head_parameters=0 if output is None else output.weight.numel(),
         # Formulas need both; a mixture of experts may have norms alone.
         has_fused_kernels=any(is_gated(part) or (is_counted and is_norm(part)) for part in backbone.modules()),
-        num_fixed_parameters=_num_fixed_parameters(backbone.base_model, is_frozen=model.freeze_vision) if sees else 0,
-        vision_parts=tuple(map(_size, parts)),
-        has_frozen_vision=sees and model.freeze_vision,
         num_adapter_parameters=_num_adapter_parameters(backbone, model.lora),  # it changes the layers
-        pictures=picture_sizes(config, path) if sees else None,
         counted=CountedModel(backbone, layers) if is_counted else None,
+        **(_of_vision(backbone, path, model, names) if sees else {}),
     )
+
+
+def _of_vision(backbone: PreTrainedModel, path: str, model: ModelConfig, names: Collection[str]) -> dict[str, Any]:
+    """Return the fields of what reads pictures.
+
+    Args:
+        names: classes of the indivisible modules.
+    """
+    reader = backbone.base_model.language_model
+    of_text = set(reader.modules())
+    parts = [part for part in backbone.modules() if type(part).__name__ in names and part not in of_text]
+    return {
+        "num_fixed_parameters": _num_fixed_parameters(backbone.base_model, is_frozen=model.freeze_vision),
+        "vision_parts": tuple(map(_size, parts)),
+        "has_frozen_vision": model.freeze_vision,
+        "pictures": picture_sizes(backbone.config, path),
+    }
 
 
 def _size(module: nn.Module) -> int:

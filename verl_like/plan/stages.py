@@ -17,7 +17,8 @@ from verl_like.checks.gpus import num_gpus
 from verl_like.checks.pools import REF, ROLLOUT, TRAINER, pool_ranks
 from verl_like.config.schema import ActorConfig, Config, CriticConfig, OptimConfig, RefConfig, RewardModelConfig
 from verl_like.plan.devices import GIB, Device
-from verl_like.plan.memory import Parts, Pass, Sharded, layer_bytes_per_token
+from verl_like.plan.memory import Parts, Sharded
+from verl_like.plan.one_pass import Pass, layer_bytes_per_token
 from verl_like.plan.shape import ModelShape
 from verl_like.plan.step import TRAIN, as_the_reference_sees, references, step_of
 

@@ -77,7 +77,8 @@ def _choices(plan: RunPlan) -> Iterator[str]:
         share = f"{rollout.memory_share:.0%} of a GPU (rollout.gpu_memory_utilization)"
         yield f"an engine: {rollout.num_seqs} sequences at once (rollout.max_num_seqs) in {share}"
     if model.gradient_checkpointing.isdecimal():
-        number = f"{model.gradient_checkpointing} of {plan.shapes['actor'].num_layers}"
+        shape = plan.shapes["actor"]
+        number = f"{model.gradient_checkpointing} of {shape.num_layers + len(shape.vision_parts)}"
         yield f"layers recomputed in backward: {number} (model.gradient_checkpointing)"
     yield f"tokens of an update's pass: {actor.max_tokens_per_micro_batch} (actor.max_tokens_per_micro_batch)"
     if plan.shapes["actor"].vocab_size:
