@@ -18,7 +18,7 @@ from verl_like.backends.fsdp import policy
 from verl_like.ops.packing import ModelInputs
 from verl_like.protocol import Ragged
 
-SIDE, MERGED, CHANNELS = 22, 2, 1176  # tokens of a picture's side; patches of a token's side; values of a patch
+SIDE, MERGED, CHANNELS = 16, 2, 1176  # tokens of a picture's side; patches of a token's side; values of a patch
 TOKENS = SIDE**2
 # Qwen2.5-VL-7B.
 CONFIG: dict[str, Any] = {

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from verl_like.backends.fsdp.engine import recompute
-from verl_like.backends.pictures import forbidden_ids, is_of_vision
+from verl_like.backends.pictures import forbidden_ids, is_of_vision, unused_parameters
 from verl_like.ops.attention import register_packed_attention
 from verl_like.ops.segments import segments
 from verl_like.plan.counter import COUNTED, fuse_layers, register_counted_attention
@@ -196,12 +196,14 @@ class CountedModel:
 
     def _counted(self, kind: PassKind) -> EndBytes:
         model: Any = _prepared(self._ends, kind)
+        for parameter in unused_parameters(model):
+            parameter.requires_grad_(False)
         for block in _vision_blocks(model)[: kind.recomputed_vision]:
             recompute(block)
         seen = self._seen
         seen.returned = None
         with LiveBytes() as live, torch.set_grad_enabled(kind.learns):
-            blocks = RepeatedBlocks(_vision_blocks(model), live)
+            blocks = RepeatedBlocks(_used(_vision_blocks(model)), live)
             live.watch(model)
             seen.live = live
             inputs = _inputs(model.config, kind)  # they stay for the whole pass
@@ -222,11 +224,13 @@ class CountedModel:
         assert returned is not None, "the gradient of the first layer's input was not computed"
         states = prod(seen.shape) * kind.dtype.itemsize
         gradients = blocks.count * blocks.gradients if stay else 0
+        split = returned if blocks.returned is None else blocks.returned
         return EndBytes(
             *before,
             closing=live.peak(seen.last, returned) + more,
             returning=max(live.level(returned, gradients="ignored") - states, 0) + stay,
-            backward=max(live.peak(returned, end) + stay, live.level(end) + gradients),
+            # Each of the blocks frees what it keeps, and has gradients instead.
+            backward=max(live.peak(returned, split) + stay, live.peak(split, end) + max(stay, gradients)),
             added=live.peak(returned, end, gradients="added") + stay,
             gradients=live.gradient_bytes + gradients,
         )
@@ -236,6 +240,12 @@ def _vision_blocks(model: Any) -> list[nn.Module]:
     """Return the modules of a model without decoder layers that its authors declare indivisible."""
     names = set(model._no_split_modules or ())
     return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def _used(blocks: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return the blocks that pictures reach, whose weights can learn or are all frozen."""
+    learning = [block for block in blocks if any(parameter.requires_grad for parameter in block.parameters())]
+    return learning or list(blocks)
 
 
 def _inputs(config: Any, kind: PassKind) -> dict[str, Any]:

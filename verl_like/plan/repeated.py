@@ -26,6 +26,7 @@ class RepeatedBlocks:
         self._live = live
         self.count = max(len(self._blocks) - NUM_RUN, 0)
         self._before: int | None = None
+        self.returned: int | None = None  # moment of the gradient of their output
         self.kept = 0  # bytes that each keeps after its forward pass
         if self.count:
             self._forward = self._blocks[NUM_RUN - 1].forward
@@ -41,7 +42,12 @@ class RepeatedBlocks:
     def _skip(self, states: Tensor, *arguments: Any, **named: Any) -> Tensor:
         if self._before is not None:  # the input of the block before has been freed by now
             self.kept, self._before = self._level() - self._before, None
+            if states.requires_grad:
+                states.register_hook(self._return)
         return states
+
+    def _return(self, gradient: Tensor) -> None:
+        self.returned = self._live.now()
 
     def _level(self) -> int:
         return self._live.level(self._live.now())

@@ -118,6 +118,8 @@ class Role:
 def roles_of(config: Config, shapes: Mapping[str, ModelShape], location: Location, *, job: str = TRAIN) -> list[Role]:
     """Return the models of a run, in the order in which they are built."""
     present = step_of(config, job).roles
+    if job != TRAIN:  # which read text alone
+        shapes = {name: replace(shape, pictures=None) for name, shape in shapes.items()}
     made = [_role("actor", config, config.actor, shapes["actor"], location, optim=config.actor.optim)]
     seen, averages = as_the_reference_sees(config), config.algorithm.self_distillation == "ema"
     frozen = [name for name in references(config) if name in present]
