@@ -74,7 +74,8 @@ class _RowPictures:
         grid = np.array([[1, SIDE * MERGED, SIDE * MERGED]] * count)
         pixels = torch.empty(int(grid.prod(1).sum()), CHANNELS, device=inputs.input_ids.device)
         positions = torch.zeros(3, *inputs.input_ids.shape, dtype=torch.int64, device=inputs.input_ids.device)
-        return replace(inputs, pictures={"pixel_values": pixels, "image_grid_thw": grid}, position_ids=positions)
+        pictures: dict[str, Any] = {"pixel_values": pixels, "image_grid_thw": grid}
+        return replace(inputs, pictures=pictures, position_ids=positions)
 
 
 def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:

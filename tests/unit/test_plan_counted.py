@@ -76,7 +76,7 @@ def measured(folder: Path, family: str, case: Mapping[str, Any]) -> dict[str, tu
     ranks = torch.distributed.get_world_size()
     fsdp = FsdpConfig(shard_size=case["shard_size"])
     # no adapters on experts, which are no linear layers
-    lora = LoraConfig(rank=case.get("lora_rank", 0), targets=("q_proj", "o_proj"))
+    lora = LoraConfig(rank=case.get("lora_rank", 0), targets=["q_proj", "o_proj"])
     model = {
         "gradient_checkpointing": case.get("checkpointing", "false"),
         "lora": lora,
@@ -130,7 +130,7 @@ CASES: dict[str, dict[str, Any]] = {
     "adapters-recomputed": {"lora_rank": 8, "checkpointing": "true"},
     "padded": {"remove_padding": False},
 }
-OF_PICTURES = {
+OF_PICTURES: dict[str, dict[str, Any]] = {
     "frozen": {"freeze_vision": True},
     "frozen-recomputed": {"freeze_vision": True, "checkpointing": "true"},
     "two-pictures": {"pictures": 2},

@@ -24,8 +24,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return PICTURE_FAMILIES["Qwen2.5-VL"].write(tmp_path_factory.mktemp("model"))
 
 
-def shape_of(folder: Path, **changes: bool) -> ModelShape:
-    return model_shape(str(folder), ModelConfig(path=str(folder), **changes))
+def shape_of(folder: Path, *, freeze_vision: bool = False) -> ModelShape:
+    return model_shape(str(folder), ModelConfig(path=str(folder), freeze_vision=freeze_vision))
 
 
 def configuration(folder: Path) -> Config:

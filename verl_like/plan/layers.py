@@ -123,7 +123,7 @@ class _Probe(nn.Module):
             if torch.is_grad_enabled():
                 # Layers always learn, if what runs before them does not.
                 states = states if states.requires_grad else states.detach().requires_grad_()
-                states.register_hook(self._return)
+                states.register_hook(self._return)  # type: ignore[no-untyped-call]
         seen.last = seen.live.now()
         return states
 

@@ -40,13 +40,13 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._hooks: list[Any] = []
 
     def __enter__(self) -> LiveBytes:
-        self._functions.__enter__()
-        super().__enter__()
+        self._functions.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._functions.__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._functions.__exit__(*error)  # type: ignore[no-untyped-call]
         for hook in self._hooks:
             hook.remove()
 
@@ -54,7 +54,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Recognise the gradients of a module's parameters."""
         for parameter in module.parameters():
             if parameter.requires_grad:
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(self._accumulated))
+                hook = parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
+                self._hooks.append(hook)
 
     def now(self) -> int:
         """Return the present moment."""

@@ -43,7 +43,7 @@ class RepeatedBlocks:
         if self._before is not None:  # the input of the block before has been freed by now
             self.kept, self._before = self._level() - self._before, None
             if states.requires_grad:
-                states.register_hook(self._return)
+                states.register_hook(self._return)  # type: ignore[no-untyped-call]
         return states
 
     def _return(self, gradient: Tensor) -> None:
