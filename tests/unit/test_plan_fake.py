@@ -18,7 +18,7 @@ MOST_ERROR = 0.1
         Case(model="0.5B", ranks=64, sequence_parallel_size=2, kernels="torch"),
         Case(model="0.5B", ranks=8, job="dpo"),
         Case(model="30B-A3B, 12 layers", ranks=8),
-        Case(model="VL 7B", ranks=8, recomputed=True),
+        Case(model="VL 7B", ranks=8),
     ],
     ids=str,
 )
