@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl
 
 from verl_like.backends.fsdp import policy
 from verl_like.ops.packing import ModelInputs
-from verl_like.protocol import Ragged
+from verl_like.protocol import FEATURES, DataProto, Ragged
 
 SIDE, MERGED, CHANNELS = 16, 2, 1176  # tokens of a picture's side; patches of a token's side; values of a patch
 TOKENS = SIDE**2
@@ -64,7 +64,8 @@ class _Reader:
 class _RowPictures:
     """One picture for each prompt."""
 
-    def __init__(self, features: Sequence[Any], *_: Any) -> None:
+    def __init__(self, rows: DataProto, *_: Any) -> None:
+        features: Any = rows[FEATURES]
         self.numbers = np.array([each["picture"] for each in features], np.int64)
 
     def added(

@@ -17,12 +17,12 @@ from tests.unit._fsdp_picture_ranks import picture
 from tests.unit._fsdp_ranks import PolicyLoss, build_engine
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from verl_like.backends.fsdp.engine import recomputed_layers
-from verl_like.backends.pictures import FEATURE, PictureReader
+from verl_like.backends.pictures import PictureReader
 from verl_like.config.schema import FsdpConfig, LoraConfig, ModelConfig, OptimConfig
 from verl_like.plan.memory import Sharded
 from verl_like.plan.one_pass import Pass
 from verl_like.plan.shape import model_shape
-from verl_like.protocol import DataProto, Ragged
+from verl_like.protocol import PICTURES, DataProto, Ragged
 
 MAX_ERROR = 0.12
 EXPERTS = ("Qwen3-MoE", "Mixtral", "OLMoE", "DeepSeek-V3")
@@ -58,7 +58,7 @@ def rows(folder: Path, family: str, *, pictures: int = 1) -> tuple[DataProto, in
         for row in range(NUM_ROWS):
             ids = [2, *[reader.token_id] * each] * pictures
             prompts.append([*ids, *[2] * (PROMPT_TOKENS - len(ids))])
-            features.append({FEATURE: [picture(10 * row + number, size) for number in range(pictures)]})
+            features.append({PICTURES: [picture(10 * row + number, size) for number in range(pictures)]})
     responses = Ragged.from_rows([numbers.integers(10, 16, RESPONSE_TOKENS).tolist() for _ in range(NUM_ROWS)], "int32")
     size_of = NUM_ROWS * RESPONSE_TOKENS
     columns: dict[str, Any] = {
