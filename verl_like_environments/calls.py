@@ -8,8 +8,10 @@ import json
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any
 
+from verl_like_environments.pictures import parts_of
 from verl_like_environments.session import Message, Observation, Turn
 
+Content = str | list[dict[str, Any]]  # of a message: a text, or parts if it has pictures
 MAX_CHARS = 1_000_000  # of one result; the training process cuts it further, by tokens
 
 
@@ -49,6 +51,12 @@ def _is_on_loop() -> bool:
     return True
 
 
+def content_of(result: Any) -> Content:
+    """Return a tool's result as the content of a message: parts if it has pictures, otherwise as :func:`text_of`."""
+    parts = parts_of(result)
+    return text_of(result) if parts is None else parts
+
+
 def text_of(result: Any) -> str:
     """Return a tool's result as text: a string unchanged, anything else as JSON, or as Python prints it."""
     text = result if isinstance(result, str) else _printed(result)
@@ -69,13 +77,13 @@ class Tools:
 
     Args:
         functions: by name.
-        result: converts what a function returned into the text for the policy and a reward.
+        result: converts what a function returned into the content for the policy and a reward.
     """
 
     def __init__(
         self,
         functions: Mapping[str, Callable[..., Any]],
-        result: Callable[[Any], tuple[str, float]] = lambda found: (text_of(found), 0.0),
+        result: Callable[[Any], tuple[Content, float]] = lambda found: (content_of(found), 0.0),
     ) -> None:
         self._functions, self._result = functions, result
 
@@ -109,7 +117,7 @@ class Tools:
         except TypeError as error:
             return {**message, "content": f"Error: {error}."}, 0.0, True
         try:
-            text, reward = self._result(await called(function, **arguments))
+            content, reward = self._result(await called(function, **arguments))
         except Exception as error:  # noqa: BLE001 (the tool's failure is the policy's to see)
             return {**message, "content": f"Error: {type(error).__name__}: {error}"[:MAX_CHARS]}, 0.0, True
-        return {**message, "content": text}, reward, False
+        return {**message, "content": content}, reward, False

@@ -28,7 +28,8 @@ from verl_like_environments.agent_programs import AgentProgram
 from verl_like_environments.calls import OnLoop
 from verl_like_environments.confined import lose_in_forks
 from verl_like_environments.frames import FrameReader, encoded
-from verl_like_environments.session import EpisodeRow, Kind, Session, Turn
+from verl_like_environments.pictures import sendable
+from verl_like_environments.session import EpisodeRow, Kind, Observation, Session, Turn
 from verl_like_environments.subreaper import own_children
 
 LAST = ("finish", "run")  # requests that end an episode
@@ -118,10 +119,10 @@ class _Server:
             assert not isinstance(self._kind, AgentProgram), "an agent program has no steps"
             row, session = EpisodeRow(**request["row"]), self._kind.session()
             self._sessions[episode] = session
-            return {**dataclasses.asdict(await session.reset(row)), "tools": self._kind.tools(row)}
+            return {**_sent(await session.reset(row)), "tools": self._kind.tools(row)}
         session = self._sessions[episode]
         if request["do"] == "step":
-            return dataclasses.asdict(await session.step(Turn(**request["turn"])))
+            return _sent(await session.step(Turn(**request["turn"])))
         assert request["do"] == "finish", f"there is no request {request['do']!r}"
         del self._sessions[episode]
         try:
@@ -129,6 +130,11 @@ class _Server:
             return {"reward": reward, "attributes": session.attributes()}
         finally:
             await session.close()
+
+
+def _sent(found: Observation) -> dict[str, Any]:
+    """Return an observation as JSON has it, pictures included."""
+    return dataclasses.asdict(dataclasses.replace(found, messages=sendable(found.messages)))
 
 
 def _seed(seed: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from verl_like_environments.attributes import public_attributes
 from verl_like_environments.calls import called
+from verl_like_environments.pictures import parts_of
 from verl_like_environments.session import BadReturn, EpisodeRow, Message, Observation, Session, Turn, state_key_of
 
 
@@ -60,12 +61,14 @@ class _StepSession:
             return Observation(messages=_chat(found[0], "init"))
         if self._takes_states:
             label = row.columns.get("ground_truth")
-            self._text = str(row.messages[-1]["content"]) if row.messages else ""
+            last = row.messages[-1]["content"] if row.messages else ""
+            self._text = _text(last)
             states = {"observation": self._text, "prompt": self._text, "label": label}  # of several versions
             found = await called(environment.reset, states)
             observation = found["observation"]
             self._text = observation
-            return Observation(messages=[*row.messages[:-1], {"role": "user", "content": observation}])
+            content = observation if isinstance(last, str) else _retold(last, observation)
+            return Observation(messages=[*row.messages[:-1], {"role": "user", "content": content}])
         if _takes(environment.reset, "seed"):
             found = await called(environment.reset, seed=row.seed % 2**32)
             text, info = found if isinstance(found, tuple) else (found, {})
@@ -159,18 +162,40 @@ def _chat(found: Any, method: str) -> list[Message]:
     return [dict(message) for message in found]
 
 
+def _text(content: Any) -> str:
+    """Return the text of a content, without its pictures."""
+    if not isinstance(content, list):
+        return str(content)
+    return "".join(str(part.get("text", "")) for part in content)
+
+
+def _retold(content: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """Return the pictures of a content, with another text after them."""
+    return [*(part for part in content if part.get("type") != "text"), {"type": "text", "text": text}]
+
+
 def _begun(prompt: list[Message], found: Any, info: Mapping[str, Any]) -> list[Message]:
     """Return the first chat: messages as they are, or a text as the user's, after the prompt's system message."""
+    system = [message for message in prompt if message["role"] == "system"]
+    if (parts := _parts(found, info)) is not None:
+        return [*system, {"role": "user", "content": parts}]
     if not isinstance(found, str):
         return _chat(found, "reset")
-    system = [message for message in prompt if message["role"] == "system"]
     return [*system, {"role": "user", "content": found + _suffix(info)}]
 
 
 def _following(found: Any, info: Mapping[str, Any]) -> list[Message]:
+    if (parts := _parts(found, info)) is not None:
+        return [{"role": "user", "content": parts}]
     if isinstance(found, str):
         return [{"role": "user", "content": found + _suffix(info)}] if found else []
     return _chat(found, "step")
+
+
+def _parts(found: Any, info: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return an observation with a picture as parts, with gem's suffix; None for another."""
+    parts, suffix = parts_of(found), _suffix(info)
+    return parts if parts is None or not suffix else [*parts, {"type": "text", "text": suffix}]
 
 
 def _suffix(info: Any) -> str:

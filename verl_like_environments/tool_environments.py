@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from verl_like_environments.attributes import public_attributes
-from verl_like_environments.calls import Tools, called
+from verl_like_environments.calls import Content, Tools, called
+from verl_like_environments.pictures import parts_of
 from verl_like_environments.schemas import function_schema
 from verl_like_environments.session import BadReturn, EpisodeRow, Message, Observation, Session, Turn, state_key_of
 
@@ -104,9 +105,10 @@ class _ToolClassSession:
         self._instance = self._kind.made(row)
         self._tools = Tools(tool_methods(self._instance))
         found = await called(self._instance.reset, **row.accepted_by(self._instance.reset))
-        if found is not None and not isinstance(found, str):
-            raise BadReturn(f"reset returned a {type(found).__name__}; expected a string or None.")
-        messages = appended(row.messages, found) if found else row.messages
+        parts = parts_of(found)
+        if parts is None and found is not None and not isinstance(found, str):
+            raise BadReturn(f"reset returned a {type(found).__name__}; expected a string, a picture, parts or None.")
+        messages = appended(row.messages, parts or found) if parts or found else row.messages
         return Observation(messages=messages, state_key=state_key_of(self._instance))
 
     async def step(self, turn: Turn) -> Observation:
@@ -128,12 +130,19 @@ class _ToolClassSession:
             await called(close)
 
 
-def appended(messages: list[Message], text: str) -> list[Message]:
-    """Return the chat with ``text`` at the end of its last message of the user."""
+def appended(messages: list[Message], added: Content) -> list[Message]:
+    """Return the chat with a text or parts at the end of its last message of the user."""
     at = max((number for number, message in enumerate(messages) if message["role"] == "user"), default=None)
     if at is None:
-        return [*messages, {"role": "user", "content": text}]
+        return [*messages, {"role": "user", "content": added}]
     message = messages[at]
     content = message["content"]
-    joined = [*content, {"type": "text", "text": text}] if isinstance(content, list) else f"{content}{text}"
+    if isinstance(content, str) and isinstance(added, str):
+        joined: Content = f"{content}{added}"
+    else:
+        joined = [part for each in (content, added) for part in ([_text(each)] if isinstance(each, str) else each)]
     return [*messages[:at], {**message, "content": joined}, *messages[at + 1 :]]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}

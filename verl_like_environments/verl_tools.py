@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from verl_like_environments.calls import Tools, called, text_of
+from verl_like_environments.calls import Content, Tools, called, content_of
+from verl_like_environments.pictures import of_response
 from verl_like_environments.schemas import function_schema
 from verl_like_environments.session import EpisodeRow, Observation, Session, Turn
 
 
 class ToolResponse:
-    """Result of a tool in verl's form; only ``text`` can be passed to the policy."""
+    """Result of a tool in verl's form; a video cannot be passed to the policy."""
 
     def __init__(self, text: str | None = None, image: Any = None, video: Any = None) -> None:
         self.text, self.image, self.video = text, image, video
@@ -138,7 +139,7 @@ class _VerlSession:
             instance_id, _ = await called(tool.create, None, **(own.get("create_kwargs") or {}))
             self._ids.append((tool, instance_id))
             self._functions[tool.name] = _executes(tool, instance_id, own.get("execute_kwargs") or {})
-        self._calls = Tools(self._functions, self._text_and_reward)
+        self._calls = Tools(self._functions, self._content_and_reward)
         return Observation(messages=row.messages)
 
     async def step(self, turn: Turn) -> Observation:
@@ -146,12 +147,12 @@ class _VerlSession:
             return Observation(is_done=True)
         return await self._calls.answers(turn)
 
-    def _text_and_reward(self, found: Any) -> tuple[str, float]:
-        text, reward = _text_and_reward(found)
+    def _content_and_reward(self, found: Any) -> tuple[Content, float]:
+        content, reward = _content_and_reward(found)
         if reward is None:
-            return text, 0.0
+            return content, 0.0
         self._rewards.append(reward)
-        return text, reward
+        return content, reward
 
     async def reward(self) -> float | None:
         """Return the sum of all rewards; None if functions returned none. Tool classes always give one."""
@@ -184,7 +185,7 @@ def _executes(tool: Any, instance_id: str, kwargs: Mapping[str, Any]) -> Callabl
     return execute
 
 
-def _text_and_reward(found: Any) -> tuple[str, float | None]:
+def _content_and_reward(found: Any) -> tuple[Content, float | None]:
     """Return what the policy sees of a result, and its reward: ``text``, or ``(text, reward)`` with metrics or not."""
     reward: Any = None
     if isinstance(found, tuple):
@@ -192,10 +193,10 @@ def _text_and_reward(found: Any) -> tuple[str, float | None]:
             raise TypeError(f"a tool returned a tuple of {len(found)}; expected text, reward and metrics")
         found, reward = found[0], found[1] if len(found) > 1 else None
     if hasattr(found, "text") and hasattr(found, "image"):
-        if found.image or found.video:
-            raise TypeError("a tool returned an image or a video; only text can be passed to the policy")
-        found = found.text or ""
-    return text_of(found), None if reward is None else float(reward)
+        if found.video:
+            raise TypeError("a tool returned a video; only text and pictures can be passed to the policy")
+        found = of_response(found.text, found.image) if found.image else found.text or ""
+    return content_of(found), None if reward is None else float(reward)
 
 
 def _dumped(schema: Any) -> dict[str, Any]:

@@ -57,7 +57,10 @@ BAD = {
     "no messages": (body(messages=[]), r"messages is \[\]; expected a list of at least one message"),
     "text": (body(messages="hi"), "messages is 'hi'; expected a list"),
     "role": (body(messages=[{"role": "god", "content": ""}]), r"messages\[0\] is .* expected an object with a role of"),
-    "image": (body(messages=[{"role": "user", "content": [{"type": "image_url"}]}]), "the policy reads only text"),
+    "image": (
+        body(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
+        "expected a text, or parts of the types text and image_url",
+    ),
     "number": (body(messages=[{"role": "user", "content": 7}]), "the policy reads only text"),
     "calls": (body(messages=[{"role": "assistant", "tool_calls": 1}]), "tool_calls is 1; expected a list"),
     "arguments": (

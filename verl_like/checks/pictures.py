@@ -38,8 +38,6 @@ def pictures_are_read_by_what_supports_them(config: Config, gpus: Gpus) -> Itera
             f"{what}but ranks that share a sequence cannot share its pictures. Set actor.sequence_parallel_size=1 and "
             "ref.sequence_parallel_size=1."
         )
-    if config.environment.is_used:
-        yield f"{what}but environments show text only. Leave environment.path and environment.tools empty."
     if config.algorithm.self_distillation:
         yield f"{what}but a teacher with a privileged context reads text only. Set algorithm.distill_teacher=ref."
     if config.model.lora.rank and config.rollout.lora == "adapter":

@@ -31,7 +31,9 @@ from verl_like.environments.model_requests import (
     episode_ended,
 )
 from verl_like.environments.model_responses import ServedModel
+from verl_like.environments.pictures import EpisodePictures, ModelPictures, ShownTokens
 from verl_like.environments.processes import CallFailure
+from verl_like.environments.tool_results import plain_turn, read_messages
 from verl_like.environments.tree import EpisodeTree, Message
 
 OF_TOKENS = "tokens"  # role of the messages of prompts that were given as ids
@@ -80,11 +82,15 @@ AgentAction: TypeAlias = Action | ModelReply | Drop | Nothing
 class _Context:
     """The prompt of a turn: all of its tokens, and those that follow the node ``after`` (-1: wherever they belong)."""
 
-    ids: list[int]
+    tokens: ShownTokens
     messages: Sequence[Message]
     after: int = -1
     num_shared: int = 0
     num_before: int = 0  # messages up to ``after``
+
+    @property
+    def ids(self) -> list[int]:
+        return self.tokens.ids
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +106,7 @@ class AgentEpisode:
     Args:
         row: what the program is run with: messages, columns and seed.
         history: how the context continues after a turn, ``environment.history``.
+        pictures: of a model that reads them; None for one that reads text only.
     """
 
     def __init__(
@@ -111,7 +118,9 @@ class AgentEpisode:
         address: Address,
         model: ServedModel,
         history: History = "auto",
+        pictures: ModelPictures | None = None,
     ) -> None:
+        self._pictures = EpisodePictures(pictures)
         self._row, self._codec, self._budgets, self._history = row, codec, budgets, history
         self.address, self._model = address, model
         self._tree = EpisodeTree()
@@ -178,11 +187,13 @@ class AgentEpisode:
         if left <= 0:
             text = f"the prompt has {len(context.ids)} tokens; the maximum context length is"
             raise self._used_up("max_episode_tokens", f"{text} {self._model.max_context_tokens} with the turn.")
+        pictures = context.tokens.pictures
+        self._pictures.check_number(len(pictures))
         self._num_begun += 1
         self._pending[turn] = _Pending(request=request, asked=asked, context=context)
         max_tokens = min(budgets.max_turn_tokens, budgets.max_episode_tokens - used, left)
         asked_for = asked.limits.max_tokens or max_tokens
-        return NextTurn(prompt_ids=context.ids, turn=turn, max_tokens=min(max_tokens, asked_for))
+        return NextTurn(prompt_ids=context.ids, turn=turn, max_tokens=min(max_tokens, asked_for), pictures=pictures)
 
     def _used_up(self, budget: str, text: str) -> RequestRefused:
         self._end.finish_reason = budget
@@ -190,7 +201,7 @@ class AgentEpisode:
         return RequestRefused(f"{text} Shorten the chat or return.", code=code)
 
     def _num_after_prompt(self, context: _Context) -> int:
-        at = context.after if context.after >= 0 else self._tree.shared(context.ids)[0]
+        at = context.after if context.after >= 0 else self._tree.shared(context.ids, context.tokens.pictures)[0]
         return len(context.ids) - len(self._tree.nodes[self._tree.path(at)[0]].token_ids) if at >= 0 else 0
 
     def _of_tokens(self, asked: TokensRequest) -> _Context:
@@ -201,18 +212,25 @@ class AgentEpisode:
                 f"tokenizer.",
                 param="token_ids",
             )
+        model = self._pictures.model
+        if model is not None and model.token_id in ids:
+            raise RequestRefused(
+                f"token_ids contains {model.token_id}, the token of a picture, without the picture. Ask for the chat's "
+                "next turn (/v1/chat/completions), with pictures as image_url parts.",
+                param="token_ids",
+            )
         at, num_shared = self._tree.shared(ids)
         message = {"role": OF_TOKENS, "content": self._codec.decode(ids[num_shared:])}
-        return _Context(ids=ids, messages=[*(self._tree.messages(at) if at >= 0 else []), message])
+        return _Context(tokens=ShownTokens(ids), messages=[*(self._tree.messages(at) if at >= 0 else []), message])
 
     def _of_chat(self, asked: ChatRequest) -> _Context:
         tree, tools = self._tree, _key(asked.tools)
         template = self._templates.setdefault(tools, LastRendering(self._codec.template(asked.tools)))
-        turn, num_before = self._finder.turn(asked.messages, tools)
+        given = read_messages(asked.messages, self._pictures)
+        turn, num_before = self._finder.turn(given, tools)
         if turn < 0:
-            ids = self._codec.encode(template(asked.messages, add_generation_prompt=True))
-            return _Context(ids=ids, messages=asked.messages)
-        history, new = tree.messages(turn), asked.messages[num_before:]
+            return self._rendered(template(given, add_generation_prompt=True), given)
+        history, new = tree.messages(turn), given[num_before:]
         sampled = tree.nodes[turn].token_ids.tolist()
         has_end = bool(sampled) and sampled[-1] in self._codec.end_ids
         found = continuation(
@@ -223,14 +241,20 @@ class AgentEpisode:
             end=self._codec.decode(sampled[-1:]) if has_end else "",
             mode=self._history,
         )
-        ids = self._codec.encode(found.text)
         messages = [*history, *new]
         if not isinstance(found, Appended):
-            return _Context(ids=ids, messages=messages)
-        before = tree.context(turn)
+            return self._rendered(found.text, messages)
+        before, after = tree.context(turn), self._pictures.tokens(self._codec.encode(found.text), new)
         return _Context(
-            ids=before + ids, messages=messages, after=turn, num_shared=len(before), num_before=len(history)
+            tokens=ShownTokens(before + after.ids, (*tree.pictures(turn), *after.pictures)),
+            messages=messages,
+            after=turn,
+            num_shared=len(before),
+            num_before=len(history),
         )
+
+    def _rendered(self, text: str, messages: Sequence[Message]) -> _Context:
+        return _Context(tokens=self._pictures.tokens(self._codec.encode(text), messages), messages=messages)
 
     def sampled(self, found: SampledTurn) -> AgentAction:
         """Take a turn that the engine has sampled."""
@@ -241,7 +265,7 @@ class AgentEpisode:
             return self._end
         asked, end = pending.asked, self._end
         num_tokens, text, finish_reason = self._cut(found, asked.limits)
-        message = self._message(text, asked, found.turn)
+        message = plain_turn(self._message(text, asked, found.turn), self._pictures.model)
         ids, log_probs = found.token_ids[:num_tokens], found.log_probs[:num_tokens]
         versions = np.full(len(found.token_ids), found.version, np.int32)[:num_tokens]
         node = self._tree.add_turn(self._place(pending.context), message, ids, log_probs, version=versions)
@@ -268,13 +292,15 @@ class AgentEpisode:
     def _place(self, context: _Context) -> int:
         """Return the node that ends with a turn's prompt, and add it if there is none."""
         if context.after < 0:
-            return self._tree.place(context.messages, context.ids)
+            return self._tree.place(context.messages, context.ids, context.tokens.pictures)
         new = context.ids[context.num_shared :]
+        pictures = context.tokens.pictures[len(self._tree.pictures(context.after)) :]
         for branch in self._tree.branches(context.after):
             node = self._tree.nodes[branch]
-            if not node.is_sampled.any() and node.token_ids.tolist() == new:
+            is_same = node.token_ids.tolist() == new and node.pictures == pictures
+            if is_same and not node.is_sampled.any():
                 return branch
-        return self._tree.add(context.after, context.messages[context.num_before :], new)
+        return self._tree.add(context.after, context.messages[context.num_before :], new, pictures)
 
     def _cut(self, found: SampledTurn, limits: TurnLimits) -> tuple[int, str, str]:
         """Return how many tokens of a turn the program's stops leave, their text, and the finish reason.

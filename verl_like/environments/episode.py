@@ -14,7 +14,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from verl_like.environments.answers import OF_JUNK, checked_finish, checked_observation
 from verl_like.environments.history import Appended, ChatTemplate, History, LastRendering, continuation, error_role
+from verl_like.environments.pictures import EpisodePictures, ModelPictures, ShownPicture
 from verl_like.environments.processes import CallFailure
+from verl_like.environments.tool_results import plain_turn, read_messages
 from verl_like.environments.tree import ROOT, EpisodeTree, Message
 from verl_like.protocol import Array
 
@@ -80,11 +82,13 @@ class NextTurn:
     Args:
         turn: number of the policy's turn, from 0; a part of the seed.
         max_tokens: at most so many are sampled.
+        pictures: of the prompt, in the sequence of their tokens.
     """
 
     prompt_ids: list[int]
     turn: int
     max_tokens: int
+    pictures: tuple[ShownPicture, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,9 +178,19 @@ class EnvironmentEpisode:
     Args:
         row: what the environment is reset with: messages, columns and seed.
         history: how the context continues after a turn, ``environment.history``.
+        pictures: of a model that reads them; None for one that reads text only.
     """
 
-    def __init__(self, row: Mapping[str, Any], codec: Codec, budgets: Budgets, *, history: History = "auto") -> None:
+    def __init__(
+        self,
+        row: Mapping[str, Any],
+        codec: Codec,
+        budgets: Budgets,
+        *,
+        history: History = "auto",
+        pictures: ModelPictures | None = None,
+    ) -> None:
+        self._pictures = EpisodePictures(pictures)
         self._row, self._codec, self._budgets, self._history = row, codec, budgets, history
         self._tree = EpisodeTree()
         self._at = ROOT
@@ -210,13 +224,16 @@ class EnvironmentEpisode:
         self._tools = found.tools
         self._template = LastRendering(self._codec.template(self._tools))
         self._state_key = found.state_key
-        ids = self._codec.encode(self._template(found.messages, add_generation_prompt=True))
-        if len(ids) > (most := self._budgets.max_prompt_tokens):
+        messages = read_messages(found.messages, self._pictures)
+        tokens = self._pictures.tokens(
+            self._codec.encode(self._template(messages, add_generation_prompt=True)), messages
+        )
+        if len(tokens.ids) > (most := self._budgets.max_prompt_tokens):
             raise ValueError(
-                f"the first prompt has {len(ids)} tokens with the tools and the environment's text, but "
+                f"the first prompt has {len(tokens.ids)} tokens with the tools and the environment's text, but "
                 f"data.max_prompt_length is {most}. Raise it, or shorten them"
             )
-        self._at = self._tree.add(-1, found.messages, ids)
+        self._at = self._tree.add(-1, messages, tokens.ids, tokens.pictures)
         return self._sample()
 
     def _sample(self) -> Action:
@@ -225,10 +242,13 @@ class EnvironmentEpisode:
             return self._finish("max_turns")
         if left <= 0:
             return self._finish("max_episode_tokens")
+        pictures = self._tree.pictures(self._at)
+        self._pictures.check_number(len(pictures))
         return NextTurn(
             prompt_ids=self._tree.context(self._at),
             turn=self._end.num_turns,
             max_tokens=min(self._budgets.max_turn_tokens, left),
+            pictures=pictures,
         )
 
     def sampled(self, found: SampledTurn) -> Action:
@@ -240,7 +260,8 @@ class EnvironmentEpisode:
         has_end = bool(ids) and ids[-1] in self._codec.end_ids
         text = self._codec.decode(ids[:-1] if has_end else ids)
         parsed = self._codec.parse(text, self._tools)
-        self._at = self._tree.add_turn(self._at, parsed.message, ids, found.log_probs, version=found.version)
+        shown = plain_turn(parsed.message, self._pictures.model)
+        self._at = self._tree.add_turn(self._at, shown, ids, found.log_probs, version=found.version)
         self._used += len(ids)
         end.finish_reason = found.finish_reason
         if found.finish_reason == "abort":
@@ -249,7 +270,8 @@ class EnvironmentEpisode:
             end.num_malformed_calls += 1
             end.last_problem = parsed.problem
             role = error_role(self._template, self._tree.messages(self._at))
-            return self._continue([{"role": role, "content": f"Error: {parsed.problem}"}])
+            error = {"role": role, "content": f"Error: {parsed.problem}"}
+            return self._continue([plain_turn(error, self._pictures.model)])
         self._awaits = self._after_step
         return Ask(request={"do": "step", "turn": {"text": text, "message": parsed.message}})
 
@@ -263,7 +285,7 @@ class EnvironmentEpisode:
         self._state_key = found.state_key
         if found.is_done or not found.messages:
             return self._finish(end.finish_reason)
-        return self._continue([self._cut(message) for message in found.messages])
+        return self._continue([self._cut(message) for message in read_messages(found.messages, self._pictures)])
 
     def _continue(self, new: Sequence[Message]) -> Action:
         """Append messages to the context, or rewrite it, and ask for the next turn."""
@@ -279,30 +301,43 @@ class EnvironmentEpisode:
             end=self._codec.decode(turn[-1:]) if has_end else "",
             mode=self._history,
         )
-        ids = self._codec.encode(found.text)
-        if isinstance(found, Appended):
-            used = self._used + len(ids)
+        is_appended = isinstance(found, Appended)
+        shown = new if is_appended else [*self._tree.messages(self._at), *new]
+        tokens = self._pictures.tokens(self._codec.encode(found.text), shown)
+        if is_appended:
+            used = self._used + len(tokens.ids)
         else:
-            used = len(ids) - len(self._tree.nodes[ROOT].token_ids)
+            used = len(tokens.ids) - len(self._tree.nodes[ROOT].token_ids)
         if used >= self._budgets.max_episode_tokens:
             return self._finish("max_episode_tokens")
-        if isinstance(found, Appended):
-            self._at = self._tree.add(self._at, new, ids)
+        if is_appended:
+            self._at = self._tree.add(self._at, new, tokens.ids, tokens.pictures)
         else:
-            self._at = self._tree.fork([*self._tree.messages(self._at), *new], ids)
+            self._at = self._tree.fork(shown, tokens.ids, tokens.pictures)
         self._used = used
         return self._sample()
 
     def _cut(self, message: Message) -> Message:
-        """Return a tool's message with as many tokens of its result as the budget allows."""
-        content = message.get("content")
-        if message["role"] != "tool" or not isinstance(content, str):
+        """Return a tool's message with as many tokens of its texts as the budget allows. Pictures are kept."""
+        content, left = message.get("content"), self._budgets.max_tool_tokens
+        if message["role"] != "tool":
             return message
-        ids = self._codec.encode(content)
-        most = self._budgets.max_tool_tokens
+        if isinstance(content, str):
+            return {**message, "content": self._cut_text(content, left)[0]}
+        parts = []
+        for part in content if isinstance(content, list) else ():
+            if isinstance(text := part.get("text"), str):
+                text, left = self._cut_text(text, left)
+                part = {**part, "text": text}
+            parts.append(part)
+        return {**message, "content": parts} if parts else message
+
+    def _cut_text(self, text: str, most: int) -> tuple[str, int]:
+        """Return a text of ``most`` tokens at the longest, and how many are left for the next one."""
+        ids = self._codec.encode(text)
         if len(ids) <= most:
-            return message
-        return {**message, "content": self._codec.decode(ids[:most]) + CUT.format(len(ids) - most)}
+            return text, most - len(ids)
+        return self._codec.decode(ids[:most]) + CUT.format(len(ids) - most), 0
 
     def _finish(self, reason: str) -> Action:
         self._end.finish_reason = reason

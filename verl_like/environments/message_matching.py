@@ -41,11 +41,11 @@ class Canonical:
 
 
 def canonical(message: Message) -> Canonical:
-    """Return what identifies a message. Its content is a text, and the arguments of its calls are dicts."""
-    calls = message.get("tool_calls") or []
+    """Return what identifies a message. Its content is a text or, with pictures, parts that have their digests."""
+    calls, content = message.get("tool_calls") or [], message.get("content") or ""
     return Canonical(
         role=message["role"],
-        content=message.get("content") or "",
+        content=content if isinstance(content, str) else json.dumps(content, sort_keys=True),
         name=message.get("name") or "",
         reasoning=message.get("reasoning_content") or "",
         calls=tuple(

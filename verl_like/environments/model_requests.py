@@ -91,7 +91,7 @@ class ChatRequest:
     """A request for a chat's next turn.
 
     Args:
-        messages: contents are texts, and arguments of tool calls are dicts.
+        messages: contents are texts, or parts if they have pictures; arguments of tool calls are dicts.
         can_call: whether tool calls are read out of the turn.
         one_call: whether the turn keeps only its first tool call.
         wants_usage: whether a stream ends with the numbers of tokens.
@@ -269,7 +269,7 @@ def _message(message: Any, number: int) -> dict[str, Any]:
     at = f"messages[{number}]"
     if not isinstance(message, dict) or message.get("role") not in ROLES:
         raise _invalid(at, message, f"an object with a role of {', '.join(ROLES)}")
-    found: dict[str, Any] = {"role": message["role"], "content": _text(message.get("content"), at)}
+    found: dict[str, Any] = {"role": message["role"], "content": _content(message.get("content"), at)}
     for name in ("name", "tool_call_id"):
         if isinstance(message.get(name), str):
             found[name] = message[name]
@@ -283,14 +283,31 @@ def _message(message: Any, number: int) -> dict[str, Any]:
     return found
 
 
-def _text(content: Any, at: str) -> str:
+def _content(content: Any, at: str) -> str | list[dict[str, Any]]:
+    """Return a content with pictures as parts, in the form that ``read_messages`` reads, and another as a text."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
     for part in parts:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise _invalid(f"{at}.content", part, "a text or parts of the type text: the policy reads only text")
-    return "\n".join(part["text"] for part in parts)
+        if not isinstance(part, dict) or not (_is_text(part) or _is_picture(part)):
+            raise _invalid(f"{at}.content", part, "a text, or parts of the types text and image_url")
+    if not any(map(_is_picture, parts)):
+        return "\n".join(part["text"] for part in parts)
+    return [
+        {"type": "image_url", "image_url": {"url": part["image_url"]["url"]}}
+        if _is_picture(part)
+        else {"type": "text", "text": part["text"]}
+        for part in parts
+    ]
+
+
+def _is_text(part: Mapping[str, Any]) -> bool:
+    return part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _is_picture(part: Mapping[str, Any]) -> bool:
+    url = part.get("image_url")
+    return part.get("type") == "image_url" and isinstance(url, dict) and isinstance(url.get("url"), str)
 
 
 def _call(call: Any, at: str) -> dict[str, Any]:

@@ -78,7 +78,13 @@ def content_text(message: Message) -> str:
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
-    return "".join(str(part.get("text", f"<{part['type']}>")) for part in content)
+    return "".join(map(_part_text, content))
+
+
+def _part_text(part: Mapping[str, Any]) -> str:
+    if part["type"] == "image":
+        return f"[picture {part.get('height', '?')} x {part.get('width', '?')}]"
+    return str(part.get("text", f"<{part['type']}>"))
 
 
 def printable(line: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from verl_like.environments.pictures import ShownPicture
 from verl_like.protocol import Array
 
 Message: TypeAlias = Mapping[str, Any]  # role, content, and where present tool_calls, reasoning_content, name
@@ -27,6 +28,7 @@ class TreeNode:
         log_probs: [T] float32 nats from the engine, 0 where not sampled.
         versions: [T] int32, of the weights that sampled the tokens, -1 where not sampled.
         reward: reward of this turn, if the environment gives rewards per turn.
+        pictures: those whose tokens are among ``token_ids``, in their sequence.
     """
 
     parent: int
@@ -36,6 +38,7 @@ class TreeNode:
     log_probs: Array
     versions: Array
     reward: float = 0.0
+    pictures: tuple[ShownPicture, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +53,7 @@ class TreeRow:
         log_probs: [T] float32 nats, 0 where not sampled.
         versions: [T] int32, of the weights that sampled a token, -1 where not sampled.
         turn_index: [T] int32, number of the policy's turn that sampled a token, -1 where not sampled.
+        prompt_pictures, pictures: of the prompt and of the response, in the sequence of their tokens.
     """
 
     leaf: int
@@ -59,6 +63,8 @@ class TreeRow:
     log_probs: Array
     versions: Array
     turn_index: Array
+    prompt_pictures: tuple[ShownPicture, ...] = ()
+    pictures: tuple[ShownPicture, ...] = ()
 
 
 @dataclass(slots=True)
@@ -73,7 +79,9 @@ class EpisodeTree:
     nodes: list[TreeNode] = field(default_factory=list)
     _branches: dict[int, list[int]] = field(default_factory=dict)  # by parent
 
-    def add(self, parent: int, messages: Sequence[Message], token_ids: Sequence[int]) -> int:
+    def add(
+        self, parent: int, messages: Sequence[Message], token_ids: Sequence[int], pictures: Sequence[ShownPicture] = ()
+    ) -> int:
         """Add a node of inserted tokens, and return its index. A root has the parent -1."""
         ids = np.asarray(token_ids, np.int32)
         return self._add(
@@ -84,6 +92,7 @@ class EpisodeTree:
                 is_sampled=np.zeros(len(ids), bool),
                 log_probs=np.zeros(len(ids), np.float32),
                 versions=np.full(len(ids), -1, np.int32),
+                pictures=tuple(pictures),
             )
         )
 
@@ -139,6 +148,10 @@ class EpisodeTree:
         ids: list[int] = np.concatenate([self.nodes[each].token_ids for each in self.path(index)]).tolist()
         return ids
 
+    def pictures(self, index: int) -> tuple[ShownPicture, ...]:
+        """Return the pictures of :meth:`context`, in the sequence of their tokens."""
+        return tuple(picture for each in self.path(index) for picture in self.nodes[each].pictures)
+
     def messages(self, index: int) -> list[Message]:
         """Return the messages from the root to a node."""
         return [message for each in self.path(index) for message in self.nodes[each].messages]
@@ -147,7 +160,7 @@ class EpisodeTree:
         """Return how many of :meth:`messages` are the first prompt."""
         return len(self.nodes[self.path(index)[0]].messages)
 
-    def fork(self, messages: Sequence[Message], token_ids: Sequence[int]) -> int:
+    def fork(self, messages: Sequence[Message], token_ids: Sequence[int], pictures: Sequence[ShownPicture] = ()) -> int:
         """Add a rewritten context as a branch, and return the index of its last node.
 
         The branch starts at the last node whose tokens the new context still begins with. Its tokens count as inserted,
@@ -156,44 +169,51 @@ class EpisodeTree:
         Args:
             messages: all messages of the new context.
             token_ids: [K] all of its tokens.
+            pictures: all of its pictures, in the sequence of their tokens.
 
         Raises:
             ValueError: the new context begins with no root.
         """
-        if self.shared(token_ids)[0] < 0:
+        if self.shared(token_ids, pictures)[0] < 0:
             raise ValueError(
                 "the chat template changes the first prompt when messages follow it, so the prompt of an episode's "
                 "rows would differ. Use a template that keeps it, or append to the history."
             )
-        return self.place(messages, token_ids)
+        return self.place(messages, token_ids, pictures)
 
-    def place(self, messages: Sequence[Message], token_ids: Sequence[int]) -> int:
+    def place(
+        self, messages: Sequence[Message], token_ids: Sequence[int], pictures: Sequence[ShownPicture] = ()
+    ) -> int:
         """Add a context as :meth:`fork` does, or as another root if it begins with none; return its last node.
 
         A context that the tree contains already adds nothing.
         """
-        at, num_shared = self.shared(token_ids)
+        at, num_shared = self.shared(token_ids, pictures)
         if at < 0:
-            return self.add(-1, messages, token_ids)
+            return self.add(-1, messages, token_ids, pictures)
         if num_shared == len(token_ids):
             return at
-        return self.add(at, messages[len(self.messages(at)) :], token_ids[num_shared:])
+        new = pictures[len(self.pictures(at)) :]
+        return self.add(at, messages[len(self.messages(at)) :], token_ids[num_shared:], new)
 
-    def shared(self, token_ids: Sequence[int]) -> tuple[int, int]:
+    def shared(self, token_ids: Sequence[int], pictures: Sequence[ShownPicture] = ()) -> tuple[int, int]:
         """Return the last node whose context ``token_ids`` begin with, and the length of that context.
 
-        The node is -1 if they begin with no root.
+        The node is -1 if they begin with no root. Equal ids with other pictures are another context.
         """
-        ids = np.asarray(token_ids, np.int32)
-        found, to_try = (-1, 0), [(-1, 0)]
+        ids, shown = np.asarray(token_ids, np.int32), [each.digest for each in pictures]
+        found, to_try = (-1, 0), [(-1, 0, 0)]
         while to_try:
-            at, num_shared = to_try.pop()
+            at, num_shared, num_pictures = to_try.pop()
             if num_shared > found[1]:
                 found = at, num_shared
             for branch in self.branches(at):
-                part = self.nodes[branch].token_ids
-                if len(part) and np.array_equal(ids[num_shared : num_shared + len(part)], part):
-                    to_try.append((branch, num_shared + len(part)))
+                node = self.nodes[branch]
+                end, last = num_shared + len(node.token_ids), num_pictures + len(node.pictures)
+                is_same = np.array_equal(ids[num_shared:end], node.token_ids)
+                of_node = [each.digest for each in node.pictures]
+                if len(node.token_ids) and is_same and shown[num_pictures:last] == of_node:
+                    to_try.append((branch, end, last))
         return found
 
     def branches(self, index: int) -> list[int]:
@@ -230,6 +250,8 @@ class EpisodeTree:
                         for each, node in zip(path, nodes, strict=True)
                     ]
                 ),
+                prompt_pictures=self.nodes[root].pictures,
+                pictures=tuple(picture for node in nodes for picture in node.pictures),
             )
 
     def turn_rewards(self) -> list[float]:

@@ -107,11 +107,14 @@ def _message(message: Mapping[str, Any], texts: _Texts) -> dict[str, Any]:
 def _content(content: object) -> str:
     """Return the text of a message; other parts, such as pictures, by their kind."""
     if isinstance(content, list):
-        return "\n".join(
-            _as_text(part.get("text", f"[{part.get('type', 'part')}]")) if isinstance(part, dict) else _as_text(part)
-            for part in content
-        )
+        return "\n".join(_as_text(part) if not isinstance(part, dict) else _part(part) for part in content)
     return _as_text(content)
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    size = f" {part['height']} x {part['width']}" if part.keys() >= {"height", "width"} else ""
+    kind = "picture" if size else part.get("type", "part")
+    return _as_text(part.get("text", f"[{kind}{size}]"))
 
 
 def _tokens(tokens: object, texts: _Texts) -> dict[str, Any] | None:

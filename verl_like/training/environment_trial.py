@@ -13,9 +13,13 @@ from verl_like.data.prompts import Prompt, reward_inputs
 from verl_like.data.templates import Renderer
 from verl_like.environments.answers import checked_finish
 from verl_like.environments.codec import ModelCodec
+from verl_like.environments.pictures import EpisodePictures
 from verl_like.environments.processes import EnvironmentProcesses, NurseryLost, ProcessesExhausted
 from verl_like.environments.template_report import template_report
+from verl_like.environments.tool_results import read_messages
+from verl_like.protocol import PICTURES
 from verl_like.workers.environment_source import environment_row, process_settings, turn_parser
+from verl_like.workers.episode_pictures import model_pictures
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +42,8 @@ def try_environment(
         if loaded.is_agent:
             log.info("environment: %s is %s", config.environment.path, loaded.kind)
             renderer = Renderer(config.data, tokenizer)
-            return [_episode(renderer.chat(prompt.messages), prompt, {}) for prompt in prompts]
+            chats = [renderer.chat(each.messages, has_pictures=bool(each.features)) for each in prompts]
+            return [_episode(chat, prompt, {}) for chat, prompt in zip(chats, prompts, strict=True)]
         trial = _Trial(config, tokenizer, processes)
         found = [trial.play(prompt) for prompt in prompts]
         trial.report(loaded.kind)
@@ -61,28 +66,39 @@ class _Trial:
         self._parser = turn_parser(config, tokenizer)
         kwargs = config.data.chat_template_kwargs
         self._codec = ModelCodec(tokenizer, end_ids=(), parser=self._parser, template_kwargs=kwargs)
+        self._pictures = model_pictures(config)
         self._tools: list[dict[str, Any]] = []
 
     def play(self, prompt: Prompt) -> dict[str, Any]:
         """Begin and end an episode, and render its first chat."""
-        row = environment_row(reward_inputs(prompt), self._renderer, seed=self._config.trainer.seed)
+        row = environment_row(
+            reward_inputs(prompt),
+            self._renderer,
+            seed=self._config.trainer.seed,
+            pictures=(prompt.features or {}).get(PICTURES, ()),
+        )
         number = self._processes.open()
         found = self._answer(number, prompt, {"do": "reset", "row": row})
-        self._check(prompt, found)
+        messages = self._checked(prompt, found)
         _, attributes = checked_finish(self._answer(number, prompt, {"do": "finish"}))
         self._processes.end(number)
-        return _episode(found["messages"], prompt, attributes)
+        return _episode(messages, prompt, attributes)
 
-    def _check(self, prompt: Prompt, found: Mapping[str, Any]) -> None:
+    def _checked(self, prompt: Prompt, found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Return the first chat of an episode, which has as many tokens as the limit allows."""
         self._tools = found["tools"]
         self._parser.choose(has_tools=bool(self._tools))
-        text = self._codec.template(self._tools)(found["messages"], add_generation_prompt=True)
-        num_tokens, most = len(self._codec.encode(text)), self._config.data.max_prompt_length
+        pictures = EpisodePictures(self._pictures)
+        messages = read_messages(found["messages"], pictures)
+        text = self._codec.template(self._tools)(messages, add_generation_prompt=True)
+        tokens = pictures.tokens(self._codec.encode(text), messages)
+        num_tokens, most = len(tokens.ids), self._config.data.max_prompt_length
         if num_tokens > most:
             raise ValueError(
                 f"the first prompt of {prompt.uid} has {num_tokens} tokens with the tools and the environment's text, "
                 f"but data.max_prompt_length is {most}. Set data.max_prompt_length={num_tokens} or more."
             )
+        return messages
 
     def _answer(self, number: int, prompt: Prompt, request: Mapping[str, Any]) -> Any:
         environment, processes = self._config.environment, self._processes

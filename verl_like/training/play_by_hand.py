@@ -18,10 +18,13 @@ from verl_like.environments.episode import EnvironmentEpisode, EpisodeEnd
 from verl_like.environments.processes import EnvironmentProcesses
 from verl_like.environments.shown import EpisodeSummary
 from verl_like.environments.tree import TreeRow
+from verl_like.protocol import PICTURES
 from verl_like.reward.decoding import Decoder
 from verl_like.reward.scorer_messages import Sample, scorer_task
 from verl_like.reward.team import ScorerTeam
+from verl_like.training.tasks import picture_tokens
 from verl_like.workers.environment_source import budgets, environment_row, process_settings, turn_parser
+from verl_like.workers.episode_pictures import model_pictures
 from verl_like.workers.samples import VALIDATION_STEP, environment_seed
 
 
@@ -73,10 +76,16 @@ def _played(
     with_end = codec(hand_end_ids(codec([]), eos_id=tokenizer.eos_token_id))
     history: Any = config.environment.history
     episode = EnvironmentEpisode(
-        environment_row(reward_inputs(prompt), Renderer(config.data, tokenizer), seed=seed),
+        environment_row(
+            reward_inputs(prompt),
+            Renderer(config.data, tokenizer),
+            seed=seed,
+            pictures=(prompt.features or {}).get(PICTURES, ()),
+        ),
         with_end,
         budgets(config),
         history=history,
+        pictures=model_pictures(config),
     )
     limit_s = config.environment.call_timeout_s
     return HandPlayed(episode, with_end, processes, terminal, call_timeout_s=limit_s).play()
@@ -149,7 +158,7 @@ def chosen_prompt(config: Config, tokenizer: PreTrainedTokenizerBase, row: int) 
     Raises:
         ValueError: there is no such prompt.
     """
-    prompts = PromptDataset(val_rows(config.data), config.data, tokenizer)
+    prompts = PromptDataset(val_rows(config.data), config.data, tokenizer, pictures=picture_tokens(config))
     if not 0 <= row < len(prompts):
         raise ValueError(f"--row is {row}, but there are {len(prompts)} prompts. Name one of 0 to {len(prompts) - 1}.")
     return prompts[row]

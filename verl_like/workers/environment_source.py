@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,11 @@ from verl_like.environments.codec import ModelCodec
 from verl_like.environments.episode import Budgets, EnvironmentEpisode, NextTurn
 from verl_like.environments.model_responses import ServedModel
 from verl_like.environments.parser_choice import AutoParser
+from verl_like.environments.pictures import ModelPictures
 from verl_like.environments.processes import EnvironmentProcesses, ProcessSettings
 from verl_like.workers.engine_ranks import EngineRanks
 from verl_like.workers.environment_episodes import RunningEnvironments
+from verl_like.workers.episode_pictures import features_of, model_pictures, with_pictures
 from verl_like.workers.episode_thread import NewEpisode
 from verl_like.workers.episodes import Episodes
 from verl_like.workers.samples import SamplesByRow
@@ -70,14 +72,18 @@ def budgets(config: Config) -> Budgets:
     )
 
 
-def environment_row(inputs: Mapping[str, Any], renderer: Renderer, *, seed: int) -> dict[str, Any]:
+def environment_row(
+    inputs: Mapping[str, Any], renderer: Renderer, *, seed: int, pictures: Sequence[bytes] = ()
+) -> dict[str, Any]:
     """Return what an environment is reset with: the prompt as a chat, all columns of its row, and a seed.
 
     Args:
         inputs: an entry of the column ``reward_inputs``.
+        pictures: encoded files, one for each picture of the chat.
     """
     known = {name: inputs[name] for name in ("data_source", "ground_truth", "extra_info")}
-    return {"messages": renderer.chat(inputs["messages"]), "columns": {**inputs["columns"], **known}, "seed": seed}
+    chat = renderer.chat(inputs["messages"], has_pictures=bool(pictures))
+    return {"messages": with_pictures(chat, pictures), "columns": {**inputs["columns"], **known}, "seed": seed}
 
 
 class EnvironmentSource:
@@ -93,6 +99,7 @@ class EnvironmentSource:
         self._tokenizer, self._renderer = tokenizer, Renderer(config.data, tokenizer)
         self._processes = EnvironmentProcesses(process_settings(config)) if decides else None
         self._parser = turn_parser(config, tokenizer)
+        self._pictures: ModelPictures | None = model_pictures(config)
         self._gateway: Gateway | None = None
         if self._processes is not None:
             self._processes.start()
@@ -132,11 +139,18 @@ class EnvironmentSource:
 
     def _new_episodes(self, codec: ModelCodec, of_engine: SamplesByRow, row: int) -> list[NewEpisode]:
         samples = of_engine.of_row(row)
-        reset_with = environment_row(samples.inputs(row), self._renderer, seed=samples.environment_seed(row))
+        reset_with = environment_row(
+            samples.inputs(row), self._renderer, seed=samples.environment_seed(row), pictures=samples.pictures(row)
+        )
 
         def request(number: int, turn: NextTurn) -> Request:
             return samples.request_of_turn(
-                row, number, turn=turn.turn, prompt_ids=turn.prompt_ids, max_tokens=turn.max_tokens
+                row,
+                number,
+                turn=turn.turn,
+                prompt_ids=turn.prompt_ids,
+                max_tokens=turn.max_tokens,
+                features=features_of(turn),
             )
 
         return [
@@ -145,6 +159,7 @@ class EnvironmentSource:
                 number=number,
                 episode=self._episode(reset_with, codec, samples.sampling),
                 request=partial(request, number),
+                reads_pictures=self._pictures is not None,
             )
             for number in range(samples.n)
         ]
@@ -154,9 +169,15 @@ class EnvironmentSource:
     ) -> EnvironmentEpisode | AgentEpisode:
         history: Any = self._config.environment.history
         if self._gateway is None:
-            return EnvironmentEpisode(reset_with, codec, self._budgets, history=history)
+            return EnvironmentEpisode(reset_with, codec, self._budgets, history=history, pictures=self._pictures)
         settings = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
         address = self._gateway.open(settings)
         return AgentEpisode(
-            reset_with, codec, self._budgets, address=address, model=self._gateway.model, history=history
+            reset_with,
+            codec,
+            self._budgets,
+            address=address,
+            model=self._gateway.model,
+            history=history,
+            pictures=self._pictures,
         )

@@ -46,12 +46,14 @@ class NewEpisode:
     Args:
         row, number: the prompt's row, and the number of the sample.
         request: the engine's request for the tokens of a turn.
+        reads_pictures: whether its rows have the pictures of their tokens.
     """
 
     row: int
     number: int
     episode: EnvironmentEpisode | AgentEpisode
     request: Callable[[NextTurn], Request]
+    reads_pictures: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
@@ -292,7 +294,14 @@ class EpisodeThread:
         if running.version < 0:  # nothing was sampled
             running.version = running.newest_version = self._version()
         versions = running.version, running.newest_version
-        found = finished_sample(end, row=new.row, number=new.number, versions=versions, facts=running.facts())
+        found = finished_sample(
+            end,
+            row=new.row,
+            number=new.number,
+            versions=versions,
+            facts=running.facts(),
+            reads_pictures=new.reads_pictures,
+        )
         with self._changed:
             self._changes.ended.append(found)
             self._changed.notify_all()

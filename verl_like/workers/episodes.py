@@ -33,6 +33,7 @@ class Response:
         turns: the turns that the row is learned from; every row of an episode with an environment has them.
         candidates: one array of token ids per token, if they were requested (:class:`Finished`).
         experts: of all tokens but the last, if they were requested.
+        features: the column ``response_features`` of an episode's row; None if the model reads text only.
     """
 
     token_ids: list[int]
@@ -48,6 +49,7 @@ class Response:
     turns: RowTurns | None = None
     candidates: Sequence[NDArray[np.int32]] = ()
     experts: NDArray[Any] | None = None
+    features: Mapping[str, Any] | None = None
 
 
 class Episode(Protocol):

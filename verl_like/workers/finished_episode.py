@@ -8,11 +8,18 @@ import numpy as np
 
 from verl_like.environments.episode import EpisodeEnd
 from verl_like.environments.turns import no_turns, turns_of
+from verl_like.workers.episode_pictures import response_features
 from verl_like.workers.episodes import FinishedSample, Response
 
 
 def finished_sample(
-    end: EpisodeEnd, *, row: int, number: int, versions: tuple[int, int], facts: Mapping[str, float]
+    end: EpisodeEnd,
+    *,
+    row: int,
+    number: int,
+    versions: tuple[int, int],
+    facts: Mapping[str, float],
+    reads_pictures: bool = False,
 ) -> FinishedSample:
     """Return the rows of a finished episode; one without a sampled token is a row with an empty response.
 
@@ -20,6 +27,7 @@ def finished_sample(
         row, number: the prompt's row, and the number of the sample.
         versions: of the weights that sampled the first and the last token.
         facts: further facts of the episode.
+        reads_pictures: whether the rows have the pictures of their tokens.
     """
     of_episode: dict[str, float | str] = {
         "environment_status": end.failure.reason if end.failure else "ok",
@@ -45,6 +53,7 @@ def finished_sample(
             environment={**end.numbers, **end.attributes},
             traceback=traceback,
             turns=turns_of(end.tree, row, end.state_keys),
+            features=response_features(row) if reads_pictures else None,
         )
         for row in end.tree.rows()
     )

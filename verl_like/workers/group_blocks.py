@@ -11,7 +11,8 @@ import numpy as np
 
 from verl_like.controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.controller.remote_batch import Facts
-from verl_like.protocol import CANDIDATES, EPISODE_ROW, EXPERTS, FEATURES, Column, DataProto, Ragged
+from verl_like.protocol import CANDIDATES, EPISODE_ROW, EXPERTS, FEATURES, RESPONSE_FEATURES, Column, DataProto, Ragged
+from verl_like.workers.episode_pictures import no_response, pictures_of
 from verl_like.workers.episodes import FinishedSample, Response
 
 PROMPT_COLUMNS = ("prompt_ids", "group_id", "uid", "reward_inputs", "prompt_text")
@@ -38,11 +39,12 @@ class _Group:
 
     def num_bytes(self, prompt_tokens: int) -> int:
         """Return the bytes of the token columns: ids, mask, log-probs and candidates of responses, and the ids of the
-        prompt.
+        prompt; and of an episode's pictures.
         """
         responses = [response for each in self.samples.values() for response in each.responses]
+        pictures = sum(len(content) for response in responses for content in pictures_of(response.features))
         candidates = sum(4 * (1 + len(ids)) for response in responses for ids in response.candidates)
-        return candidates + sum(9 * len(response.token_ids) + 4 * prompt_tokens for response in responses)
+        return pictures + candidates + sum(9 * len(response.token_ids) + 4 * prompt_tokens for response in responses)
 
 
 @dataclass(kw_only=True)
@@ -155,6 +157,7 @@ class GroupBlocks:
                 "reward_inputs": _with_chats(source["reward_inputs"], found),
                 "prompt_text": source["prompt_text"],
                 **{name: source[name] for name in sorted(TEACHER_COLUMNS & source.columns.keys())},
+                **_picture_columns(source, found),
                 **({"weight_version": _versions_of(of_row, found)} if self._keeps_versions else {}),
                 **_turn_columns(samples),
                 **candidates,
@@ -195,6 +198,22 @@ def _expert_columns(found: Sequence[Response]) -> dict[str, Ragged]:
         return {}
     assert len(experts) == len(found), f"{len(experts)} of {len(found)} responses have experts"
     return {EXPERTS: Ragged.from_rows([of_row.reshape(-1) for of_row in experts], experts[0].dtype.name)}
+
+
+def _picture_columns(source: DataProto, found: Sequence[Response]) -> dict[str, Column]:
+    """Return the column ``RESPONSE_FEATURES`` of an episode's rows; none if the model reads text only.
+
+    A row without a token has the prompt of the data set, and its pictures.
+    """
+    if all(response.features is None for response in found):
+        return {}
+    of_prompts: Any = source.columns.get(FEATURES, [{}] * len(found))
+    return {
+        RESPONSE_FEATURES: [
+            no_response(of_prompt) if response.features is None else dict(response.features)
+            for response, of_prompt in zip(found, of_prompts, strict=True)
+        ]
+    }
 
 
 def _log_prob_sum(response: Response) -> float:

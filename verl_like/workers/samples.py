@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from verl_like.backends.base import Request, Sampling
-from verl_like.protocol import FEATURES, DataProto
+from verl_like.protocol import FEATURES, PICTURES, DataProto
 
 VALIDATION_STEP = -1  # every validation draws the same samples, so that curves differ only by the policy
 
@@ -69,14 +69,29 @@ class PromptSamples:
             for number in range(self.n)
         ]
 
-    def request_of_turn(self, row: int, number: int, *, turn: int, prompt_ids: list[int], max_tokens: int) -> Request:
+    def request_of_turn(
+        self,
+        row: int,
+        number: int,
+        *,
+        turn: int,
+        prompt_ids: list[int],
+        max_tokens: int,
+        features: Mapping[str, Any] | None = None,
+    ) -> Request:
         """Return the request for a turn of a sample; the first turn has the seed of a sample of one turn."""
         return Request(
             request_id=f"{row}:{number}:{turn}",
             prompt_ids=prompt_ids,
             sampling=replace(self.sampling, max_tokens=max_tokens),
             seed=self.seed_of(row, number, turn),
+            features=features,
         )
+
+    def pictures(self, row: int) -> list[bytes]:
+        """Return the encoded pictures of a prompt."""
+        features: Any = self.prompts.columns.get(FEATURES)
+        return list(features[row - self.first_row].get(PICTURES, ())) if features is not None else []
 
     def seed_of(self, row: int, number: int, turn: int = 0) -> int:
         uid = str(self.prompts["uid"][row - self.first_row])
