@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,17 @@ import numpy as np
 
 from verl_like.controller.blocks import MAX_STREAM_BLOCKS
 from verl_like.controller.remote_batch import Facts
-from verl_like.protocol import CANDIDATES, EPISODE_ROW, EXPERTS, FEATURES, RESPONSE_FEATURES, Column, DataProto, Ragged
+from verl_like.protocol import (
+    CANDIDATES,
+    EPISODE_ROW,
+    EXPERTS,
+    FEATURES,
+    RESPONSE_FEATURES,
+    Array,
+    Column,
+    DataProto,
+    Ragged,
+)
 from verl_like.workers.episode_pictures import no_response, pictures_of
 from verl_like.workers.episodes import FinishedSample, Response
 
@@ -128,7 +138,7 @@ class GroupBlocks:
         source = self._prompts.select_idxs([sample.row - self._first_row for sample in of_row])
         responses = Ragged.from_rows([response.token_ids for response in found], "int32")
         prompt_ids, candidates = source.ragged("prompt_ids"), _candidate_columns(found)
-        experts = _expert_columns(found)
+        experts, pictures = _expert_columns(found), _picture_columns(source, found)
         if any(response.prompt_ids is not None for response in found):
             own = [response.prompt_ids for response in found]
             prompt_ids = Ragged.from_rows([prompt_ids[i] if ids is None else ids for i, ids in enumerate(own)], "int32")
@@ -147,6 +157,7 @@ class GroupBlocks:
             **_episode_counts(samples),
             **({"candidates": candidates["candidate_ids"].lengths} if candidates else {}),
             **({"expert_bytes": experts[EXPERTS].lengths * experts[EXPERTS].dtype.itemsize} if experts else {}),
+            **({"picture_bytes": _picture_bytes(pictures[RESPONSE_FEATURES])} if pictures else {}),
         }
         yield DataProto(
             {
@@ -157,7 +168,7 @@ class GroupBlocks:
                 "reward_inputs": _with_chats(source["reward_inputs"], found),
                 "prompt_text": source["prompt_text"],
                 **{name: source[name] for name in sorted(TEACHER_COLUMNS & source.columns.keys())},
-                **_picture_columns(source, found),
+                **pictures,
                 **({"weight_version": _versions_of(of_row, found)} if self._keeps_versions else {}),
                 **_turn_columns(samples),
                 **candidates,
@@ -200,7 +211,7 @@ def _expert_columns(found: Sequence[Response]) -> dict[str, Ragged]:
     return {EXPERTS: Ragged.from_rows([of_row.reshape(-1) for of_row in experts], experts[0].dtype.name)}
 
 
-def _picture_columns(source: DataProto, found: Sequence[Response]) -> dict[str, Column]:
+def _picture_columns(source: DataProto, found: Sequence[Response]) -> dict[str, list[Any]]:
     """Return the column ``RESPONSE_FEATURES`` of an episode's rows; none if the model reads text only.
 
     A row without a token has the prompt of the data set, and its pictures.
@@ -214,6 +225,10 @@ def _picture_columns(source: DataProto, found: Sequence[Response]) -> dict[str, 
             for response, of_prompt in zip(found, of_prompts, strict=True)
         ]
     }
+
+
+def _picture_bytes(features: Sequence[Mapping[str, Any]]) -> Array:
+    return np.array([sum(map(len, pictures_of(each))) for each in features], np.int64)
 
 
 def _log_prob_sum(response: Response) -> float:

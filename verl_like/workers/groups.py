@@ -14,7 +14,16 @@ from verl_like.config.schema import RolloutConfig
 from verl_like.controller.errors import RunError
 from verl_like.controller.remote_batch import BlockRef, Facts, RemoteBatch
 from verl_like.controller.worker_group import WorkerGroup
-from verl_like.protocol import EPISODE_ROW, EXPERTS, TEACHER, Array, episode_numbers, over_episode, sampled_tokens
+from verl_like.protocol import (
+    EPISODE_ROW,
+    EXPERTS,
+    RESPONSE_FEATURES,
+    TEACHER,
+    Array,
+    episode_numbers,
+    over_episode,
+    sampled_tokens,
+)
 from verl_like.workers.actor import ActorRole
 from verl_like.workers.advantages import AdvantageRole
 from verl_like.workers.assignment import Assignment, ResponseLengths, assigned_by_queue, assigned_in_advance
@@ -386,7 +395,8 @@ def columns_of(prompts: RemoteBatch, facts: Facts) -> frozenset[str]:
     turns = TURN_COLUMNS if EPISODE_ROW in facts else frozenset()
     candidates = CANDIDATE_COLUMNS if "candidates" in facts else frozenset()
     experts = {EXPERTS} if "expert_bytes" in facts else set[str]()
-    return ROLLOUT_COLUMNS | turns | candidates | experts | (TEACHER_COLUMNS & prompts.columns)
+    pictures = {RESPONSE_FEATURES} if "picture_bytes" in facts else set[str]()
+    return ROLLOUT_COLUMNS | turns | candidates | experts | pictures | (TEACHER_COLUMNS & prompts.columns)
 
 
 def refuse_differing(reports: Sequence[SyncReport]) -> None:
