@@ -29,6 +29,8 @@ def test_a_model_of_pictures_passes(tmp_path: Path, family: str) -> None:
     path = model(tmp_path, family)
     assert not problems(model__path=path)
     assert not problems(model__path=path, model__freeze_vision=True)
+    assert not problems(model__path=path, environment__path="game.py:Game")
+    assert not problems(model__path=path, environment__tools="tools.py")
     assert not problems(model__path="owner/unknown", model__freeze_vision=True), "the hub is asked later"
     assert not problems(model__path="", model__freeze_vision=True), "another rule refuses it"
 
@@ -58,16 +60,6 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
         {"ref__sequence_parallel_size": 2},
         "ranks that share a sequence cannot share its pictures.",
         "Set actor.sequence_parallel_size=1 and ref.sequence_parallel_size=1.",
-    ),
-    "environment": (
-        {"environment__path": "game.py:Game"},
-        "environments show text only.",
-        "Leave environment.path and environment.tools empty.",
-    ),
-    "tools": (
-        {"environment__tools": "tools.py"},
-        "environments show text only.",
-        "Leave environment.path and environment.tools empty.",
     ),
     "self-distillation": (
         {"algorithm__distill_teacher": "self", "algorithm__distill_coef": 1.0},

@@ -63,7 +63,7 @@ def _part(part: Mapping[str, Any], pictures: EpisodePictures, model: ModelPictur
 
 
 def _shown(url: Any) -> str:
-    return repr(picture_name(url)) if isinstance(url, str) else f"of the type {type(url).__name__}"
+    return picture_name(url) if isinstance(url, str) else f"of the type {type(url).__name__}"
 
 
 def _refuse_token(message: Message, model: ModelPictures) -> None:
