@@ -19,7 +19,8 @@ class FromScratch:
     """A recipe whose policy is made here.
 
     Args:
-        recipe: folder of ``grpo.yaml``, and of ``sft.yaml`` if there is a warm start.
+        recipe: folder of the configuration, and of ``sft.yaml`` if there is a warm start.
+        name: of the configuration; by default that is ``grpo.yaml``.
         write_data: writes data files to a folder; returns the rows of each. The last one is ``val.parquet``.
         write_model: writes a model to a folder; returns its number of parameters.
     """
@@ -27,20 +28,24 @@ class FromScratch:
     recipe: Path
     write_data: Callable[[Path, int], dict[str, int]]
     write_model: Callable[[Path, int], int]
+    name: str = "grpo"
+
+    @property
+    def config(self) -> str:
+        return str(self.recipe / f"{self.name}.yaml")
 
     @property
     def out(self) -> Path:
         return Path("outputs") / self.recipe.name
 
     def run(self, overrides: list[str]) -> int:
-        """Make what is missing, train with these overrides of ``grpo.yaml``, and return an exit status."""
-        config = str(self.recipe / "grpo.yaml")
-        return self._check(overrides) or self.prepare() or main(["train", config, *overrides])
+        """Make what is missing, train with these overrides of the configuration, and return an exit status."""
+        return self._check(overrides) or self.prepare() or main(["train", self.config, *overrides])
 
     def _check(self, overrides: list[str]) -> int:
         """Check the machine before the warm start, which takes minutes; return an exit status."""
         try:
-            check_machine(compose(str(self.recipe / "grpo.yaml"), overrides).config, generates=True)
+            check_machine(compose(self.config, overrides).config, generates=True)
         except ValueError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

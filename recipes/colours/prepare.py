@@ -6,43 +6,18 @@ is which colour it is. Only the picture decides the answer. Validation has other
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 
+from recipes.colours.gallery import QUESTION, SHADES, picture
 from recipes.colours.model import write_model
 from recipes.small_chat import prepare
 
-SHADES = {
-    "red": (220, 40, 40),
-    "green": (40, 180, 60),
-    "blue": (40, 70, 220),
-    "yellow": (230, 220, 40),
-    "purple": (150, 40, 190),
-    "orange": (240, 140, 30),
-}
-SIDE = 56  # pixels
-SMALLEST, LARGEST = 20, 44  # sides of the rectangle
-VARIATION = 20  # of each channel
 NUM_TRAIN, NUM_VALIDATION = 1024, 240
-QUESTION = "<image>Which colour is this ?"
-
-
-def picture(colour: str, numbers: np.random.Generator) -> bytes:
-    """Return a PNG with a rectangle of this colour."""
-    pixels = np.repeat(numbers.integers(90, 170, (SIDE, SIDE, 1)), 3, axis=2)
-    height, width = numbers.integers(SMALLEST, LARGEST + 1, 2)
-    top, left = numbers.integers(0, SIDE - height + 1), numbers.integers(0, SIDE - width + 1)
-    shade = np.array(SHADES[colour]) + numbers.integers(-VARIATION, VARIATION + 1, 3)
-    pixels[top : top + height, left : left + width] = shade
-    content = BytesIO()
-    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(content, "PNG")
-    return content.getvalue()
 
 
 def rows(count: int, seed: int) -> dict[str, list[Any]]:
@@ -50,7 +25,7 @@ def rows(count: int, seed: int) -> dict[str, list[Any]]:
     numbers = np.random.default_rng(seed)
     colours = [list(SHADES)[number] for number in numbers.integers(0, len(SHADES), count)]
     return {
-        "prompt": [[{"role": "user", "content": QUESTION}]] * count,
+        "prompt": [[{"role": "user", "content": f"<image>{QUESTION}"}]] * count,
         "images": [[{"bytes": picture(colour, numbers), "path": None}] for colour in colours],
         "answer": colours,
         "data_source": ["colours"] * count,

@@ -14,8 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from recipes.colours.gallery import SHADES, picture
 from recipes.colours.model import write_model
-from recipes.colours.prepare import SHADES, picture, rows, write_all
+from recipes.colours.prepare import rows, write_all
 from tests._tiers import slow_but
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e._uninterrupted import differences

@@ -16,8 +16,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from recipes.arithmetic.prepare import write_all
+from recipes.colours.gallery import SHADES, picture
 from recipes.colours.model import write_model
-from recipes.colours.prepare import SHADES, picture
 
 Rows = list[dict[str, Any]]
 CHAT = (
