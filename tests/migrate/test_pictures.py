@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipes.colours.model import write_model
-from recipes.colours.prepare import picture
+from recipes.colours.gallery import picture
 from verl_like.cli import main
 from verl_like_migrate.migration import migrate, translated
 from verl_like_migrate.settings import read_words

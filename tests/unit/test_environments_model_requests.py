@@ -61,7 +61,7 @@ BAD = {
         body(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
         "expected a text, or parts of the types text and image_url",
     ),
-    "number": (body(messages=[{"role": "user", "content": 7}]), "the policy reads only text"),
+    "number": (body(messages=[{"role": "user", "content": 7}]), "parts of the types text and image_url"),
     "calls": (body(messages=[{"role": "assistant", "tool_calls": 1}]), "tool_calls is 1; expected a list"),
     "arguments": (
         body(messages=[{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]),
