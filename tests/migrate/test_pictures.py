@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recipes.colours.model import write_model
 from recipes.colours.gallery import picture
+from recipes.colours.model import write_model
 from verl_like.cli import main
 from verl_like_migrate.migration import migrate, translated
 from verl_like_migrate.settings import read_words
