@@ -13,6 +13,8 @@ from verl_like.environments.history import ChatTemplate
 from verl_like.environments.parsers import Tools, TurnParser
 from verl_like.environments.tree import Message
 
+_MARK = "qZ7vKx"  # a content that no template changes
+
 
 class ModelCodec:
     """Encodes and decodes without adding or removing special tokens: the template writes them.
@@ -56,7 +58,38 @@ def chat_template(
     tokenizer: PreTrainedTokenizerBase, tools: list[dict[str, Any]], template_kwargs: Mapping[str, Any]
 ) -> ChatTemplate:
     """Return the tokenizer's chat template with these tools."""
-    return _Template(tokenizer, tools, template_kwargs)
+    found = _Template(tokenizer, tools, template_kwargs)
+    return _InParts(found) if _drops_strings(found, tokenizer) else found
+
+
+def _drops_strings(template: ChatTemplate, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a template writes texts only as parts, and leaves out contents that are strings: LLaVA's does."""
+    if "type" not in str(tokenizer.chat_template):
+        return False
+    message = {"role": "user", "content": _MARK}
+    try:
+        if _MARK in template([message], add_generation_prompt=False):
+            return False
+        return _MARK in template([_in_parts(message)], add_generation_prompt=False)
+    except ValueError:
+        return False
+
+
+def _in_parts(message: Message) -> Message:
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        return message
+    return {**message, "content": [{"type": "text", "text": content}] if content else []}
+
+
+class _InParts:
+    """A template that gets every content as parts."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+
+    def __call__(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
+        return self._template([_in_parts(each) for each in messages], add_generation_prompt=add_generation_prompt)
 
 
 class _Template:
