@@ -233,3 +233,9 @@ def test_every_token_is_shown() -> None:
     tokens = {"text": ["a"] * 10_000, "entropy": [0.5] * 10_000}
     found = entry({"tokens": tokens})["tokens"]
     assert len(found["text"]) == len(found["columns"]["entropy"]) == 10_000
+
+
+def test_a_picture_of_an_episode_is_shown_by_its_size() -> None:
+    parts = [{"type": "image", "height": 20, "width": 30, "digest": "d"}, {"type": "text", "text": "colour?"}]
+    entry = entry_of({"episode": {"prompt": [{"role": "user", "content": parts}]}}, str)
+    assert entry["messages"][0]["content"] == "[picture 20 x 30]\ncolour?"
