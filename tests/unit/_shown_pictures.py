@@ -31,7 +31,7 @@ class Patches:
 class PictureCodec(CharacterCodec):
     """Characters as tokens, and one token for a picture, unless the template drops it."""
 
-    drops_pictures = False
+    drops_pictures = ends_with_picture = False
 
     def encode(self, text: str) -> list[int]:
         return super().encode(text.replace(TOKEN, SHOWN))
@@ -44,7 +44,8 @@ class PictureCodec(CharacterCodec):
 
     def _with_pictures(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
         flat = [{**message, "content": self._flat(message.get("content") or "")} for message in messages]
-        return self._render(flat, add_generation_prompt=add_generation_prompt)
+        text = self._render(flat, add_generation_prompt=add_generation_prompt)
+        return text[: text.rindex(TOKEN) + len(TOKEN)] if self.ends_with_picture else text
 
     def _flat(self, content: Any) -> str:
         if isinstance(content, str):

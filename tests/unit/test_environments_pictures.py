@@ -208,6 +208,12 @@ def test_a_template_that_drops_a_picture_ends_the_episode() -> None:
     assert f"0 tokens <#> (id {ord(SHOWN)}), but 1 pictures" in junk(scripted, showing(part(RED), tools=[]))
 
 
+def test_a_template_that_ends_with_a_picture_ends_the_episode() -> None:
+    scripted = Shown()
+    scripted.codec.ends_with_picture = True
+    assert "ends a context with <#>" in junk(scripted, showing(part(RED), tools=[]))
+
+
 def test_one_picture_too_many_ends_the_episode() -> None:
     budgets = Budgets(max_turns=99, max_turn_tokens=9, max_tool_tokens=9, max_episode_tokens=9999)
     tiny = part(png(10, 10))

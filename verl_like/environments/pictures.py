@@ -91,8 +91,13 @@ class ModelPictures:
             ids: one token for each picture.
 
         Raises:
-            ValueError: there are more or fewer of them than pictures.
+            ValueError: there are more or fewer of them than pictures, or no text follows the last one.
         """
+        if ids and ids[-1] == self.token_id:  # the model would be asked to continue the picture
+            raise ValueError(
+                f"the chat template ends a context with {self.token}, the token of a picture; expected text after it. "
+                "Use a template with a generation prompt."
+            )
         counts = [each.num_tokens for each in pictures]
         return ShownTokens(expanded(ids, counts, self._tokens, "the episode"), tuple(pictures))
 
