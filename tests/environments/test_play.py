@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recipes.colours.model import write_model
+from recipes.colours.prepare import rows
 from recipes.small_chat import chat_tokenizer
 from tests._terminal import open_terminal
 from tests.environments._processes import comes_true, is_running
@@ -208,3 +210,15 @@ def test_a_row_that_is_not_there_is_refused(folder: Path, capsys: pytest.Capture
 def test_an_agent_program_is_not_played_by_hand(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words(folder, f"environment.path={folder}/game.py:agent")) == 2
     assert "an agent program, which makes its own requests" in capsys.readouterr().err
+
+
+def test_pictures_are_shown_by_their_size(tmp_path: Path, played: Played) -> None:
+    write_model(tmp_path / "model", 0)
+    pq.write_table(pa.table(rows(1, 0)), tmp_path / "val.parquet")
+    gallery = f"environment.path={ROOT}/recipes/colours/gallery.py:Gallery"
+    found = played(
+        "red\nblue\n", gallery, f"model.path={tmp_path}/model", f"data.val_files=[{tmp_path}/val.parquet]",
+        "data.answer_key=answer", "data.max_prompt_length=24", "environment.max_turns=2",
+    )  # fmt: skip
+    assert found.count("[user]\n  [picture 56 x 56]Which colour is this ?\n") == 2
+    assert facts(found)["status"] == "ok" and facts(found)["tokens"].startswith("12 in the first prompt, ")
