@@ -118,23 +118,23 @@ def test_rows_have_the_tokens_of_the_pictures_that_were_shown(run: Run, family: 
         assert 3 <= mask.sum() <= 9 and mask[0] and mask[-1]
 
 
-WAYS: dict[str, tuple[tuple[str, ...], float]] = {
-    "padded": (("model.remove_padding=false",), 1e-5),
-    "whole-prompts": (("model.share_prompts=false",), 1e-5),
-    "one-worker": ((ALONE,), 1e-4),
-    "micro-batches": (("actor.max_tokens_per_micro_batch=150",), 1e-4),
+WAYS = {
+    "padded": ("model.remove_padding=false",),
+    "whole-prompts": ("model.share_prompts=false",),
+    "one-worker": (ALONE,),
+    "micro-batches": ("actor.max_tokens_per_micro_batch=150",),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("overrides", "tolerance"), WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("overrides", WAYS.values(), ids=WAYS)
 def test_how_a_step_is_computed_does_not_change_its_numbers(
-    run: Run, family: str, colours: Path, tmp_path: Path, overrides: tuple[str, ...], tolerance: float
+    run: Run, family: str, colours: Path, tmp_path: Path, overrides: tuple[str, ...]
 ) -> None:
     other = played(family, colours, tmp_path, "trainer.total_training_steps=1", *overrides)
     names = ("actor/loss", "actor/grad_norm", "actor/kl_loss", "reward/score_mean", "rollout/response_tokens_mean")
     found, expected = ({name: each.metrics[1][name] for name in names} for each in (other, run))
-    assert found == pytest.approx(expected, rel=tolerance, abs=1e-6)
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert other.metrics[1]["rollout/log_prob_diff_max"] < 1e-4
 
 
@@ -188,8 +188,9 @@ class Hostile:
         return None
 
     def step(self, text):
-        bad = ["/etc/passwd", "http://127.0.0.1/a.png", "data:image/png;base64,AAAA", b"text"][len(text) % 4]
-        return [{"type": "image", "image": bad}], 0.0, False
+        bad = ["/etc/passwd", "http://127.0.0.1/a.png", "data:image/png;base64,AAAA", b"text", None]
+        chosen = bad[sum(map(ord, text)) % 5]
+        return ("", 1.0, True) if chosen is None else ([{"type": "image", "image": chosen}], 0.0, False)
 """
 
 
@@ -198,8 +199,10 @@ def test_hostile_pictures_end_their_episodes_and_not_the_run(family: str, colour
     (colours / "hostile.py").write_text(HOSTILE)
     hostile = f"environment.path={colours}/hostile.py:Hostile"
     found = played(family, colours, tmp_path, hostile, "trainer.total_training_steps=1", "reward.max_failure_frac=1")
-    assert found.metrics[1]["reward/num_failed"] == 32
-    assert {line["environment_status"] for line in samples(found, 1)} == {"junk"}
+    statuses = [line["environment_status"] for line in samples(found, 1)]
+    assert 0 < statuses.count("ok") == 32 - found.metrics[1]["reward/num_failed"] < 32
+    assert set(statuses) == {"ok", "junk"}
+    assert found.metrics[1]["rollout/log_prob_diff_max"] < 1e-4 and found.metrics[1]["actor/grad_norm"] > 0
 
 
 @pytest.mark.whole_recipe
