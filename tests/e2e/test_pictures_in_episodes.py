@@ -223,5 +223,5 @@ def test_the_gallery_learns_colours(tmp_path: Path) -> None:
     )
     progress = jobs.train(composed.config, composed.yaml())
     found = Run(tmp_path / "gallery", progress)
-    assert found.metrics[30]["val/mean@1"] < 0.8
+    assert found.metrics[0]["val/mean@1"] < 0.4
     assert progress.last_val is not None and progress.last_val >= 0.9

@@ -136,7 +136,7 @@ STEPS: dict[str, tuple[str, list[Any]]] = {
     "parts": ("return ['seen', image()], 0.0, False", [NOTE, None]),
     "messages": ("return [{'role': 'user', 'content': [image(), 'seen']}], 0.0, False", [None, NOTE]),
     "gymnasium": ("return image(), 0.0, False, False, {}", [None]),
-    "gem": ("return image(), 0.0, False, False, {'suffix': 'Go on:'}", [None, {"type": "text", "text": "\nGo on:"}]),
+    "gem": ("return image(), 0.0, False, False, {'suffix': 'Next:'}", [None, {"type": "text", "text": "\nNext:"}]),
     "skyrl": (
         "return dict(observations=[{'role': 'user', 'content': [image()]}], reward=0.0, done=False, metadata={})",
         [None],

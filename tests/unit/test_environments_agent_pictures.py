@@ -90,7 +90,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("bad", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_bad_picture_is_refused_and_the_episode_goes_on(bad: Any, message: str) -> None:
+def test_a_bad_picture_is_refused_and_the_episode_continues(bad: Any, message: str) -> None:
     playing = Showing()
     assert message in refused(playing.ask(user(part(RED), bad))).message
     assert playing.chat(user(part(RED)), says="red$")["content"] == "red"

@@ -253,7 +253,7 @@ def test_any_answer_ends_the_episode_or_continues_it() -> None:
             return [value(depth - 1) for _ in range(numbers.randrange(3))]
         return {numbers.choice(keys): value(depth - 1) for _ in range(numbers.randrange(4))}
 
-    ends = {"junk": 0, "goes on": 0}
+    ends = {"junk": 0, "continues": 0}
     for _ in range(2000):
         kind = numbers.choice(["image", "image_url", "text"])
         bad = {"type": kind, kind: value(2), **({numbers.choice(keys[1:]): value(2)} if numbers.random() < 0.3 else {})}
@@ -268,7 +268,7 @@ def test_any_answer_ends_the_episode_or_continues_it() -> None:
             assert isinstance(action, NextTurn)
             tokens = sum(each.num_tokens for each in action.pictures)
             assert action.prompt_ids.count(ord(SHOWN)) == tokens, "engine and trainer would read other pictures"
-            ends["goes on"] += 1
+            ends["continues"] += 1
     assert min(ends.values()) > 100, ends
 
 
