@@ -27,7 +27,7 @@ from verl_like.environments.pictures import ModelPictures
 from verl_like.environments.shown import message_lines
 from verl_like.environments.tree import EpisodeTree
 from verl_like.protocol import PICTURES, PROMPT_PICTURES
-from verl_like.workers.episode_pictures import features_of, response_features, with_pictures
+from verl_like.workers.episode_pictures import features_of, no_response, response_features, with_pictures
 
 RED, BLUE, WIDE = png(), png(colour="blue"), png(10, 30)  # of 4, 4 and 3 tokens
 
@@ -79,6 +79,11 @@ def test_turns_without_pictures_have_no_features() -> None:
     end = ended(scripted.play(observation("hi", tools=[]), "a$", DONE, 1.0))
     assert [features_of(turn) for turn in scripted.samples] == [None]
     assert response_features(next(end.tree.rows())) == {PICTURES: [], PROMPT_PICTURES: []}
+
+
+def test_an_episode_without_a_token_has_the_pictures_of_the_data_set() -> None:
+    assert no_response({PICTURES: [RED]}) == {PICTURES: [], PROMPT_PICTURES: [RED]}
+    assert no_response({}) == {PICTURES: [], PROMPT_PICTURES: []}
 
 
 def test_messages_show_a_picture_without_its_content() -> None:

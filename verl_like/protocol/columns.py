@@ -85,7 +85,7 @@ COLUMNS: dict[str, ColumnSpec] = {
     "ref_log_prob": ColumnSpec("fixed", "float32", "nats, of the whole response", "ref_log_probs"),
     "reward_inputs": ColumnSpec("object", "dict", "data_source, ground_truth, extra_info", "prompts"),
     FEATURES: ColumnSpec("object", "dict", "model inputs other than tokens: encoded pictures", "prompts"),
-    # Of episodes with pictures only; where it is, FEATURES is not read.
+    # Of episodes of a model that reads pictures only; where it is, FEATURES is not read.
     RESPONSE_FEATURES: ColumnSpec("object", "dict", "encoded pictures of the row's response and prompt", "rollout"),
 }
 
