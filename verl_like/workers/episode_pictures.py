@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from verl_like.backends.pictures import PictureReader
 from verl_like.checks.families import reads_pictures
 from verl_like.checks.models import own_config
 from verl_like.config.schema import Config
@@ -21,6 +20,8 @@ def model_pictures(config: Config) -> ModelPictures | None:
     """Return what the model makes of pictures; None if it reads text only."""
     if not reads_pictures(own_config(config.model.path)):
         return None
+    from verl_like.backends.pictures import PictureReader  # imports models, which the driver of a text model does not
+
     reader = PictureReader(local_path(config.model.path), model=config.model)
     return ModelPictures(reader, max_pixels=config.data.max_image_pixels)
 
