@@ -55,7 +55,7 @@ CONFIG: dict[str, Any] = {
 
 
 class _Reader:
-    """Takes the place of a processor, whose pixels have no values here."""
+    """Stands in for a processor; its pixels have no values here."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.token_id = CONFIG["image_token_id"]

@@ -110,7 +110,7 @@ class _Seen:
 
 
 class _Probe(nn.Module):
-    """Takes the place of a layer, and notes when it is called and with what."""
+    """Stands in for a layer, and notes when it is called and with what."""
 
     def __init__(self, seen: _Seen, *, is_first: bool) -> None:
         super().__init__()
