@@ -10,6 +10,8 @@ from recipes.colours.model import word_tokenizer
 from tests.unit._shown_pictures import part, png, said
 from tests.unit.test_environments_episode import ROOMY, observation
 from tests.unit.test_environments_pictures import showing
+from verl_like.config.schema import DataConfig
+from verl_like.data.templates import Renderer
 from verl_like.environments.codec import ModelCodec, chat_template
 from verl_like.environments.episode import EnvironmentEpisode, EpisodeEnd, NextTurn, SampledTurn
 from verl_like.environments.parser_choice import AutoParser
@@ -113,3 +115,6 @@ def test_contents_are_parts_only_where_a_template_drops_strings() -> None:
     assert chat_template(tokenizer, [], {})(chat, add_generation_prompt=False) == "hiho"
     tokenizer.chat_template = LLAVA
     assert chat_template(tokenizer, [], {})(chat, add_generation_prompt=False) == "USER: hi USER: ho "
+    assert Renderer(DataConfig(), tokenizer).text([{"role": "system", "content": "be brief"}, *chat[:1]]) == (
+        "be brief USER: hi ASSISTANT:"
+    )

@@ -18,6 +18,7 @@ import jinja2.sandbox
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from verl_like.config.schema import DataConfig
+from verl_like.data.template_contents import drops_strings, in_parts
 from verl_like.remote import is_remote, unreadable_kind
 from verl_like.remote_models import local_path
 
@@ -102,8 +103,10 @@ class Renderer:
         self._data = data
         self._tokenizer = tokenizer
         self._format = user_template("data.format_prompt", data.format_prompt) if data.format_prompt else None
+        self._needs_parts = False
         if data.apply_chat_template:
             self._check_chat_template()
+            self._needs_parts = drops_strings(tokenizer.chat_template, self.rendered)
         elif data.chat_template_kwargs:
             raise ValueError(
                 f"data.chat_template_kwargs is {data.chat_template_kwargs}, but data.apply_chat_template is false, "
@@ -172,7 +175,7 @@ class Renderer:
         """
         try:
             text = self._tokenizer.apply_chat_template(
-                chat,
+                in_parts(chat) if self._needs_parts else chat,
                 tools=list(tools) or None,
                 tokenize=False,
                 add_generation_prompt=continues,

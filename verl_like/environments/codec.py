@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
+from verl_like.data.template_contents import drops_strings, in_parts
 from verl_like.environments.episode import ParsedTurn
 from verl_like.environments.history import ChatTemplate
 from verl_like.environments.parsers import Tools, TurnParser
 from verl_like.environments.tree import Message
-
-_MARK = "qZ7vKx"  # a content that no template changes
 
 
 class ModelCodec:
@@ -59,27 +59,8 @@ def chat_template(
 ) -> ChatTemplate:
     """Return the tokenizer's chat template with these tools."""
     found = _Template(tokenizer, tools, template_kwargs)
-    return _InParts(found) if _drops_strings(found, tokenizer) else found
-
-
-def _drops_strings(template: ChatTemplate, tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether a template writes texts only as parts, and leaves out contents that are strings: LLaVA's does."""
-    if "type" not in str(tokenizer.chat_template):
-        return False
-    message = {"role": "user", "content": _MARK}
-    try:
-        if _MARK in template([message], add_generation_prompt=False):
-            return False
-        return _MARK in template([_in_parts(message)], add_generation_prompt=False)
-    except ValueError:
-        return False
-
-
-def _in_parts(message: Message) -> Message:
-    content = message.get("content") or ""
-    if not isinstance(content, str):
-        return message
-    return {**message, "content": [{"type": "text", "text": content}] if content else []}
+    is_lossy = drops_strings(tokenizer.chat_template, partial(found, add_generation_prompt=False))
+    return _InParts(found) if is_lossy else found
 
 
 class _InParts:
@@ -89,7 +70,7 @@ class _InParts:
         self._template = template
 
     def __call__(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
-        return self._template([_in_parts(each) for each in messages], add_generation_prompt=add_generation_prompt)
+        return self._template(in_parts(messages), add_generation_prompt=add_generation_prompt)
 
 
 class _Template:
