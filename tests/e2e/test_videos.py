@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipes.colours.prepare import SHADES, SIDE, picture
+from recipes.colours.gallery import SHADES, SIDE, picture
 from tests._tiers import slow_but
 from tests.e2e.conftest import train
 from tests.families.pictures import PICTURE_FAMILIES

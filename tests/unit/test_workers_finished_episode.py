@@ -7,7 +7,9 @@ import numpy as np
 from verl_like.environments.episode import EpisodeEnd
 from verl_like.environments.processes import CallFailure
 from verl_like.environments.tree import EpisodeTree
+from verl_like.protocol import FEATURES, PICTURES, PROMPT_PICTURES, RESPONSE_FEATURES, DataProto, Ragged
 from verl_like.workers.finished_episode import finished_sample
+from verl_like.workers.group_blocks import GroupBlocks
 
 FACTS = {"environment_seconds": 2.0}
 
@@ -40,3 +42,27 @@ def test_an_episode_without_a_turn_is_a_row_with_an_empty_response() -> None:
     [row] = sample.responses
     assert row.token_ids == [] and row.finish_reason == "abort" and row.traceback == "the lines"
     assert sample.facts["environment_status"] == "crash" and np.isnan(sample.facts["environment_reward"])
+
+
+def test_a_block_of_failed_episodes_alone_has_the_column_of_pictures() -> None:
+    prompts = DataProto(
+        {
+            "prompt_ids": Ragged.from_rows([[5, 6]], "int32"),
+            "group_id": np.array([0]),
+            "uid": ["a"],
+            "reward_inputs": [{}],
+            "prompt_text": ["hi"],
+            FEATURES: [{PICTURES: [b"file"]}],
+        }
+    )
+    end = EpisodeEnd(tree=EpisodeTree(), finish_reason="", failure=CallFailure(reason="junk", text="a path"))
+    for reads_pictures in (True, False):
+        blocks = GroupBlocks(prompts, n=1, num_prompts=1, writer=0, block_kib=1)
+        sample = finished_sample(end, row=0, number=0, versions=(-1, -1), facts=FACTS, reads_pictures=reads_pictures)
+        blocks.add(sample)
+        facts, block = blocks.rest()
+        assert isinstance(block, DataProto)
+        assert ("picture_bytes" in facts) == (RESPONSE_FEATURES in block) == reads_pictures
+        if reads_pictures:
+            [found] = block[RESPONSE_FEATURES]
+            assert found == {PICTURES: [], PROMPT_PICTURES: [b"file"]}

@@ -64,6 +64,7 @@ def finished_sample(
         finish_reason="abort",
         traceback=traceback,
         turns=no_turns(),
+        features={} if reads_pictures else None,
     )
     oldest, newest = versions
     return FinishedSample(

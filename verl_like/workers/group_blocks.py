@@ -214,14 +214,14 @@ def _expert_columns(found: Sequence[Response]) -> dict[str, Ragged]:
 def _picture_columns(source: DataProto, found: Sequence[Response]) -> dict[str, list[Any]]:
     """Return the column ``RESPONSE_FEATURES`` of an episode's rows; none if the model reads text only.
 
-    A row without a token has the prompt of the data set, and its pictures.
+    A row without a token has empty features: its prompt is that of the data set, with its pictures.
     """
     if all(response.features is None for response in found):
         return {}
     of_prompts: Any = source.columns.get(FEATURES, [{}] * len(found))
     return {
         RESPONSE_FEATURES: [
-            no_response(of_prompt) if response.features is None else dict(response.features)
+            dict(response.features) if response.features else no_response(of_prompt)
             for response, of_prompt in zip(found, of_prompts, strict=True)
         ]
     }
