@@ -25,6 +25,7 @@ from verl_like.ops.divergence import States
 from verl_like.ops.log_probs import TokenStats, TokenStatsFunction
 from verl_like.ops.matmul import with_fast_matmul
 from verl_like.ops.packing import ModelInputs
+from verl_like.ops.patches import with_patch_products
 from verl_like.ops.routers import Routers, routers_of
 from verl_like.ops.tiles import OutputLayer
 from verl_like.remote_models import local_path
@@ -63,6 +64,7 @@ class ShardedModel(nn.Module):
         self.freezes_routers = self.freezes_vision = False
         self.unused_picture: Mapping[str, Tensor] | None = None  # for passes without pictures, if ranks need one
         with_fast_matmul(backbone)
+        with_patch_products(backbone)
 
     def add_adapters(self, lora: LoraConfig) -> None:
         """Add adapters, which learn instead of the backbone.
