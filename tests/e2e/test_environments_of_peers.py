@@ -173,6 +173,8 @@ def test_a_taskset_of_verifiers_in_an_interpreter_that_has_verifiers(
         f"environment.python={OTHER_PYTHON}",
         "environment.max_turns=1",
         "rollout.n=2",
+        "data.train_batch_size=4",  # the harness takes ten seconds or more for an episode on two cores
+        "actor.mini_batch_size=4",
     )
     for sample in samples(run):
         right = str(2 * sample["columns"]["number"] % 10)
