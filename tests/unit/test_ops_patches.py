@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks._allocated import allocated
 from verl_like.ops.patches import PatchProjection, with_patch_products
 
 SIZE = (2, 4, 4)
@@ -58,8 +59,6 @@ def test_other_convolutions_stay(layer: nn.Module) -> None:
 
 
 def test_backward_takes_no_copies_of_the_weights() -> None:
-    from benchmarks._allocated import allocated
-
     layer = nn.Conv3d(3, 64, (2, 16, 16), (2, 16, 16))
     with_patch_products(layer)
     patches = torch.randn(32, 3, 2, 16, 16)

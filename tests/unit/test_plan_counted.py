@@ -1,4 +1,4 @@
-"""What is planned for the passes of mixtures of experts and of models of pictures, against what torch counts."""
+"""The planned memory of passes, compared with what torch counts: mixtures of experts, and models of pictures."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_groups_are_taken_early_if_all_could_not_be_learnt_from_at_their_deadlin
 
 def test_what_was_taken_is_freed_at_once_and_not_by_the_garbage_collector() -> None:
     class Stored:
-        """What a reference keeps in the store."""
+        """Stands for a block in the store, which a reference to it keeps."""
 
     def arrived(draw: Draw, facts: Facts, block: Any) -> None:
         draw.blocks.append((facts, block))

@@ -1,4 +1,4 @@
-"""Whether the end of a video file is missing, by the size that its header states: decoders just stop there."""
+"""Find video files whose end is missing, by the size that their header states: decoders just stop there."""
 
 from __future__ import annotations
 

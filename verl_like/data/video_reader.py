@@ -77,13 +77,13 @@ class VideoReader:
 
     @property
     def has_times(self) -> bool:
-        """Whether packets have the times of display; AVI has none, and FFmpeg's are wrong for reordered frames."""
+        """True if packets have times of display. AVI has none, and FFmpeg guesses them wrongly for reordered frames."""
         assert self._container is not None, "it is open"
         return self._container.format.name != "avi" or not self._stream.codec_context.has_b_frames
 
     @property
     def finds_frames(self) -> bool:
-        """Whether times are the same after a seek; streams of MPEG have some, and FFmpeg guesses the others."""
+        """True if times are the same after a seek. MPEG streams state only some, and FFmpeg guesses the others."""
         assert self._container is not None, "it is open"
         return not {"mov", "matroska", "avi", "flv"}.isdisjoint(self._container.format.name.split(","))
 

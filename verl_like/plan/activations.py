@@ -16,11 +16,11 @@ class Activations:
     """Bytes of activations, and of gradients of weights that the caller does not count.
 
     Args:
-        before: most before the layers' forward.
         held: after the layers' forward.
-        closing: most around the last norm and the output layer, without logits.
         last: most in the last layer's backward; ``reduced`` in the reduction that follows it.
         first: most in the first layer's backward.
+        before: most before the layers' forward.
+        closing: most around the last norm and the output layer, without logits.
         after: most after it, in the backward of what reads pictures and of the embedding.
     """
 

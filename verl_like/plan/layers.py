@@ -30,7 +30,7 @@ META = torch.device("meta")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassKind:
-    """What decides the bytes of a pass.
+    """Properties of a pass on which its bytes depend.
 
     Args:
         tokens: of the pass; ``response_tokens`` of them are predicted.
@@ -97,7 +97,7 @@ class EndBytes:
 
 
 class _Seen:
-    """What the first and the last layer of a pass have got; copies of a model share it."""
+    """Inputs of a pass's first and last layer, and when they came; copies of a model share the object."""
 
     live: LiveBytes
     first = last = 0  # moments of their calls

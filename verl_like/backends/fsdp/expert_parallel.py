@@ -122,9 +122,7 @@ def forward(
     outputs = _own_experts(experts, states, of_others)
     outputs = _Exchanged.apply(outputs, received, sent, group)  # type: ignore[no-untyped-call]
     outputs = outputs * top_k_weights.reshape(-1)[order, None]
-    back = torch.empty_like(order)
-    back[order] = torch.arange(len(order), device=order.device)
-    return outputs[back].view(-1, top_k, outputs.shape[-1]).sum(1).to(hidden_states.dtype)
+    return outputs[order.argsort()].view(-1, top_k, outputs.shape[-1]).sum(1).to(hidden_states.dtype)
 
 
 def _own_experts(experts: Any, states: Tensor, of_others: Tensor) -> Tensor:
@@ -140,9 +138,7 @@ def _own_experts(experts: Any, states: Tensor, of_others: Tensor) -> Tensor:
         return found
 
     outputs = product(experts._apply_gate(product(states[order], "gate_up_proj")), "down_proj")
-    back = torch.empty_like(order)
-    back[order] = torch.arange(len(order), device=order.device)
-    return outputs[back]
+    return outputs[order.argsort()]
 
 
 def _exchanged_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:

@@ -200,9 +200,8 @@ class PolicyModel(ShardedModel):
                 sum_pi_squared=sum_pi_squared,
                 candidates=candidates,
             )
-            if self.forbidden_ids:  # a target that is shown to the model was not chosen
-                is_shown = torch.isin(targets, torch.tensor(self.forbidden_ids, device=targets.device))
-                found = found._replace(log_probs=found.log_probs.masked_fill(is_shown, 0.0))
+            for shown in self.forbidden_ids:  # a target that is shown to the model was not chosen
+                found = found._replace(log_probs=found.log_probs.masked_fill(targets == shown, 0.0))
             return found if compare is None else found._replace(divergence=compare(states))
 
         found: TokenStats = self.head(hidden, statistics)
