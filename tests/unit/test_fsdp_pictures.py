@@ -59,12 +59,14 @@ def pictures_in(rows: DataProto) -> list[list[bytes]]:
     return [[*each.get(PROMPT_PICTURES, []), *each.get(PICTURES, [])] for each in features]
 
 
-def reference(path: Path, rows: DataProto, temperature: float) -> Tensor:
+def reference(path: Path, rows: DataProto, temperature: float, model: Any = None) -> Tensor:
     """Return [K] float64 log-probs, one row at a time through transformers' model without the tokens of pictures.
 
-    Their own log-probs are 0. In float32, transformers' model is itself up to 8e-6 nats from these.
+    Their own log-probs are 0. In float32, transformers' model is itself up to 8e-6 nats from these;
+    a given ``model`` becomes float64, too.
     """
-    model, log_probs = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float64), []
+    model = (model or AutoModelForImageTextToText.from_pretrained(path)).double()
+    log_probs = []
     reader, columns = reader_of(path), (rows.ragged(name) for name in ("prompt_ids", "response_ids"))
     for prompt, response, shown in zip(*columns, pictures_in(rows), strict=True):
         ids = torch.from_numpy(np.concatenate([prompt, response]).astype(np.int64))[None, :-1]
