@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -269,7 +269,10 @@ def test_ctrl_c_ends_a_wait_that_may_be_abandoned_and_no_other(group: WorkerGrou
 
 def test_a_background_call_runs_in_parallel_and_counts_for_no_stage(group: WorkerGroup) -> None:
     with ThreadPoolExecutor() as threads:
-        call = partial(threads.submit, group.call_in_background, stage="checkpoint", check=lambda: None)
+
+        def call(work: Any) -> Future[Any]:
+            return threads.submit(group.call_in_background, work, stage="checkpoint", check=lambda: None)
+
         waiting = call(EchoRole.wait_for_let_go)
         assert group.call(EchoRole.first) == [0] and not waiting.done()
         with stage("update_actor"):
