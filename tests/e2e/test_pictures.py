@@ -34,6 +34,7 @@ with importing():
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 FAMILY = "Qwen2.5-VL"  # of the tests that are about one
+OF_ONE_FAMILY = pytest.mark.parametrize("family", [FAMILY], indirect=True)
 RECIPE = Path(__file__).parents[2] / "recipes/colours"
 REWARD = """
 def varied(data_source, solution_str, ground_truth, extra_info):
@@ -190,6 +191,7 @@ def test_a_run_continues_bit_for_bit(
 
 
 @pytest.mark.slow
+@OF_ONE_FAMILY
 @pytest.mark.parametrize("max_staleness", [0, 1])
 def test_an_asynchronous_schedule_trains_with_separate_engines(
     family: str, colours: Path, tmp_path: Path, max_staleness: int
@@ -215,6 +217,7 @@ def test_an_asynchronous_schedule_trains_with_separate_engines(
 
 
 @pytest.mark.slow
+@OF_ONE_FAMILY
 def test_draws_with_and_without_pictures_make_one_batch(family: str, colours: Path, tmp_path: Path) -> None:
     (tmp_path / "reward.py").write_text(REWARD.replace("return", "return ground_truth != 'green' and"))
     found = trained(

@@ -16,7 +16,7 @@ from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e._uninterrupted import differences
 from tests.e2e.conftest import Run
 from tests.e2e.test_forks import rows_of
-from tests.e2e.test_pictures import ALONE, FAMILY, RECIPE, colours, trained
+from tests.e2e.test_pictures import ALONE, FAMILY, OF_ONE_FAMILY, RECIPE, colours, trained
 from tests.families.pictures import PICTURE_FAMILIES
 from verl_like.backends.pictures import PictureReader
 from verl_like.config.compose import compose
@@ -127,6 +127,7 @@ WAYS = {
 
 
 @pytest.mark.slow
+@OF_ONE_FAMILY
 @pytest.mark.parametrize("overrides", WAYS.values(), ids=WAYS)
 def test_how_a_step_is_computed_does_not_change_its_numbers(
     run: Run, family: str, colours: Path, tmp_path: Path, overrides: tuple[str, ...]
@@ -139,6 +140,7 @@ def test_how_a_step_is_computed_does_not_change_its_numbers(
 
 
 @pytest.mark.slow
+@OF_ONE_FAMILY
 def test_a_run_with_shown_pictures_continues_bit_for_bit(
     run: Run, family: str, colours: Path, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
@@ -171,6 +173,7 @@ def run(base_url, prompt, request_kwargs, metadata):
 """
 
 
+@OF_ONE_FAMILY
 def test_an_agent_program_shows_pictures(family: str, colours: Path, tmp_path: Path) -> None:
     (colours / "agent.py").write_text(AGENT)
     program = f"environment.path={colours}/agent.py:run"
@@ -188,9 +191,11 @@ class Hostile:
         return None
 
     def step(self, text):
-        bad = ["/etc/passwd", "http://127.0.0.1/a.png", "data:image/png;base64,AAAA", b"text", None]
-        chosen = bad[sum(map(ord, text)) % 5]
-        return ("", 1.0, True) if chosen is None else ([{"type": "image", "image": chosen}], 0.0, False)
+        number = sum(map(ord, text))
+        if number % 2 or not text:
+            return "", number % 7 / 7, True
+        bad = ["/etc/passwd", "http://127.0.0.1/a.png", "data:image/png;base64,AAAA", b"text"]
+        return [{"type": "image", "image": bad[number // 2 % 4]}], 0.0, False
 """
 
 
