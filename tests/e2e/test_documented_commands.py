@@ -121,6 +121,8 @@ NOT_RUN = {
                 "start",
                 "overhead",
                 "time_to_score",
+                "report",
+                "router_replay",
             )
         ),
     ),
