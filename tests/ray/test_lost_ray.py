@@ -147,7 +147,7 @@ def test_the_end_of_a_run_whose_raylet_is_stopped_takes_no_longer_than_promised(
 def test_signals_to_every_process_leave_ray_and_the_workers_to_the_driver() -> None:
     with driver("run_until_asked") as run:
         signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-        for signum in signals:  # quickly: a later one would tell the driver to stop at once
+        for signum in signals:  # quickly: after a later one the driver stops at once
             os.killpg(run.process.pid, signum)
         for member in run.members:  # those that have left the group too
             for signum in signals:
