@@ -53,6 +53,7 @@ NOT_RUN = {
     "would run the test within itself": (
         "make test",
         "make test-all",
+        "make test-all LONG=slow",
         "make test ARGS=--record-durations",
         "make e2e",
         "make unit",
