@@ -77,7 +77,7 @@ test: setup  ## run lint, types and the tests of all areas, in a quarter of an h
 	echo "make test-all runs the slow tests, which make test leaves out"; \
 	[ $$failed = 0 ] && [ $$ran = 1 ]
 
-test-all: setup  ## run only the slow tests, which make test leaves out, in 30 minutes: run both for all tests
+test-all: setup  ## run only the slow tests, which make test leaves out, in an hour at most: run both for all tests
 	@failed=0; ran=0; \
 	$(call RUN_TESTS,$(LONG)); \
 	[ $$failed = 0 ] && [ $$ran = 1 ]
