@@ -122,8 +122,6 @@ NOT_RUN = {
                 "start",
                 "overhead",
                 "time_to_score",
-                "report",
-                "router_replay",
             )
         ),
     ),
