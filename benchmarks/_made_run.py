@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from verl_like.config.compose import as_yaml
 from verl_like.config.run_file import recorded_text
 from verl_like.config.schema import Config
@@ -64,8 +66,9 @@ def write_run(folder: Path, *, steps: int, samples: int) -> None:
                 events += _visits(pid, begin, seconds)
     (folder / "trace.json").write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n")
     (folder / "samples").mkdir()
+    generator = np.random.default_rng(steps)
     for step in range(1, steps + 1):
-        lines = (json.dumps(sample(step, i, draws)) + "\n" for i in range(samples))
+        lines = (json.dumps(sample) + "\n" for sample in _samples(step, samples, generator))
         (folder / "samples" / f"step_{step}.jsonl").write_text("".join(lines))
 
 
@@ -107,12 +110,25 @@ def _visits(pid: int, begin: float, seconds: dict[str, float]) -> Iterator[dict[
         begin += value
 
 
-def sample(step: int, number: int, draws: random.Random) -> dict[str, Any]:
-    """Return a line of a samples file, as a scorer host writes it."""
+def _samples(step: int, count: int, generator: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a samples file, as a scorer host writes them."""
+    words = generator.integers(len(WORDS), size=(count, TOKENS - 1))
+    scores = (generator.random(count) < 0.6).astype(float)
+    log_probs = -abs(generator.normal(0.3, 0.3, (count, TOKENS)))
+    columns = {
+        "rollout_log_probs": log_probs,
+        "old_log_probs": log_probs + generator.normal(0, 1e-3, (count, TOKENS)),
+        "entropy": abs(generator.normal(0.5, 0.3, (count, TOKENS))),
+    }
+    rows = {name: values.round(5).tolist() for name, values in columns.items()}
+    for number, (chosen, score) in enumerate(zip(words.tolist(), scores.tolist(), strict=True)):
+        tokens = {name: values[number] for name, values in rows.items()}
+        yield _sample(step, number, [WORDS[i] for i in chosen], score, tokens)
+
+
+def _sample(step: int, number: int, words: list[str], score: float, tokens: dict[str, list[float]]) -> dict[str, Any]:
     a, b = 10 + (step * 7 + number // 8) % 89, 11 + (step * 3 + number // 8) % 88
-    score = float(draws.random() < 0.6)
-    text = [f" {draws.choice(WORDS)}" for _ in range(TOKENS - 1)] + [f" {a + b if score else a - b}"]
-    log_probs = [-abs(draws.gauss(0.3, 0.3)) for _ in text]
+    text = [f" {word}" for word in [*words, a + b if score else a - b]]
     return {
         "prompt": f"What is {a} + {b}?",
         "response": "".join(text),
@@ -133,11 +149,5 @@ def sample(step: int, number: int, draws: random.Random) -> dict[str, Any]:
         "columns": {},
         "prompt_ids": [1, 2, 3],
         "response_ids": list(range(TOKENS)),
-        "tokens": {
-            "text": text,
-            "response_mask": [1] * TOKENS,
-            "rollout_log_probs": [round(value, 5) for value in log_probs],
-            "old_log_probs": [round(value + draws.gauss(0, 1e-3), 5) for value in log_probs],
-            "entropy": [round(abs(draws.gauss(0.5, 0.3)), 5) for _ in text],
-        },
+        "tokens": {"text": text, "response_mask": [1] * TOKENS, **tokens},
     }

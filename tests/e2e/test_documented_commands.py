@@ -41,8 +41,7 @@ from verl_like.config.compose import compose
 from verl_like.runs.folder import RunFolder
 from verl_like.runs.replay_plan import replay_plan
 
-SHELL_TIMEOUT_S = 240.0
-COMMAND_TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 240.0
 COMMANDS = commands(ROOT)
 NOT_RUN_PROGRAMS = {
     "pip": "installs packages",
@@ -298,7 +297,7 @@ def shell(command: str, folder: Path) -> str:
         start_new_session=True,
     )
     try:
-        out, errors = process.communicate(timeout=SHELL_TIMEOUT_S)
+        out, errors = process.communicate(timeout=COMMAND_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)  # what the shell has started would live on
         raise
