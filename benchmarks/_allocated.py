@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+import time
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.autograd import DeviceType
@@ -14,6 +16,27 @@ def allocated(call: Callable[[], object]) -> float:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         call()
     return float(most_allocated(profiled))
+
+
+@contextmanager
+def sent_states_held() -> Iterator[None]:
+    """Keep what ranks with experts send to each other until the thread of gloo has let go of it.
+
+    PyTorch's profiler does not see what that thread frees, and would count it as alive to the end.
+    """
+    from unittest.mock import patch
+
+    from verl_like.backends.fsdp.expert_parallel import Exchange
+
+    rows_of = Exchange.rows
+
+    def and_waited(self: Exchange, states: Any, *arguments: Any) -> Any:
+        found = rows_of(self, states, *arguments)
+        time.sleep(0.02)
+        return found
+
+    with patch.object(Exchange, "rows", and_waited):
+        yield
 
 
 def most_allocated(profiled: profile, *, but: Container[int] = ()) -> int:

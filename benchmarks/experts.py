@@ -82,18 +82,17 @@ def updating(rank: int, layout: str, store: Path, path: Path) -> Iterator[Job]:
     learner, update = _learner(layout, path, rank)
 
     def measure(order: str) -> float:
-        from benchmarks._allocated import allocated
-        from verl_like.backends.fsdp import expert_parallel
+        from benchmarks._allocated import allocated, sent_states_held
         from verl_like.backends.fsdp.optim import local_shard
 
         if order == "peak":
-            with held(expert_parallel):
+            with sent_states_held():
                 return allocated(update)
         if order == "state":
             shards = [local_shard(parameter) for parameter in learner.engine.module.parameters()]
             return 3.0 * sum(shard.nbytes for shard in shards)
         if order == "exchanged":
-            with counted(expert_parallel) as sizes:
+            with counted() as sizes:
                 update()
             return float(sum(sizes))
         update()
@@ -148,39 +147,22 @@ def experts_in_own_groups() -> Iterator[None]:
 
 
 @contextmanager
-def counted(module: Any) -> Iterator[list[int]]:
+def counted() -> Iterator[list[int]]:
     """Yield a list of the bytes that each exchange of states inside the context sends and receives."""
     from unittest.mock import patch
 
-    sizes: list[int] = []
-    exchanged = module._exchanged
+    from verl_like.backends.fsdp.expert_parallel import Exchange
 
-    def seen(states: Any, *arguments: Any) -> Any:
-        found = exchanged(states, *arguments)
+    sizes: list[int] = []
+    rows_of = Exchange.rows
+
+    def seen(self: Exchange, states: Any, *arguments: Any) -> Any:
+        found = rows_of(self, states, *arguments)
         sizes.append(states.nbytes + found.nbytes)
         return found
 
-    with patch.object(module, "_exchanged", seen):
+    with patch.object(Exchange, "rows", seen):
         yield sizes
-
-
-@contextmanager
-def held(module: Any) -> Iterator[None]:
-    """Keep what each exchange of states sends until the thread of gloo has let go of it.
-
-    PyTorch's profiler does not see what that thread frees, and would count it as alive to the end.
-    """
-    from unittest.mock import patch
-
-    exchanged = module._exchanged
-
-    def and_waited(states: Any, *arguments: Any) -> Any:
-        found = exchanged(states, *arguments)
-        time.sleep(0.02)
-        return found
-
-    with patch.object(module, "_exchanged", and_waited):
-        yield
 
 
 def layouts(folder: Path) -> dict[str, Any]:

@@ -392,6 +392,25 @@ def test_a_run_that_hardly_fits_is_warned_of(
     assert "rollout.gpu_memory_utilization=0." in caplog.text
 
 
+def test_routers_without_biases_are_found_before_workers_start(tmp_path: Path) -> None:
+    for name, made in (("plain", "Qwen3MoeConfig"), ("biased", "DeepseekV3Config")):
+        sizes = {
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "intermediate_size": 64,
+            "moe_intermediate_size": 64,
+            "num_attention_heads": 4,
+        }
+        getattr(transformers, made)(**sizes, vocab_size=64, first_k_dense_replace=0).save_pretrained(tmp_path / name)
+        config = config_for(tmp_path / name)
+        config.cluster.device, config.cluster.workers_per_node, config.actor.router_bias_rate = "cpu", 1, 0.01
+        if name == "biased":
+            assert check.check_memory(config) is not None
+        else:
+            with pytest.raises(Refused, match=r"plain has no routers that choose with a bias\. Name such a model"):
+                check.check_memory(config)
+
+
 def test_the_memory_of_a_cpu_run_is_that_of_the_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_for(folder)
     config.cluster.device, config.cluster.workers_per_node = "cpu", 2

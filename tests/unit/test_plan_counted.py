@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks._allocated import allocated
+from benchmarks._allocated import allocated, sent_states_held
 from tests.families.models import FAMILIES, SHAPE
 from tests.families.pictures import PICTURE_FAMILIES
 from tests.unit._fsdp_picture_ranks import picture
@@ -18,6 +18,7 @@ from tests.unit._fsdp_ranks import PolicyLoss, build_engine
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from verl_like.backends.fsdp.engine import recomputed_layers
 from verl_like.backends.pictures import PictureReader
+from verl_like.checks.experts import EXPERTS as NUMBERS_OF_EXPERTS
 from verl_like.config.schema import FsdpConfig, LoraConfig, ModelConfig, OptimConfig
 from verl_like.plan.memory import Sharded
 from verl_like.plan.one_pass import Pass
@@ -31,14 +32,20 @@ BUDGET_MIB = 16
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4}
 
 
-def write(folder: Path, family: str) -> None:
-    """Write a model of the family, wide enough that its activations are larger than what every pass has."""
+def write(folder: Path, family: str, *, chooses_all: bool = False) -> None:
+    """Write a model of the family, wide enough that its activations are larger than what every pass has.
+
+    Args:
+        chooses_all: whether a token of a mixture is computed by all experts.
+    """
     torch.manual_seed(0)
     if family in EXPERTS:
         from transformers import AutoModelForCausalLM
 
         shape = {**SHAPE, **WIDE, "max_position_embeddings": 1024, "initializer_range": 0.02}
         config = FAMILIES[family].config(**shape, vocab_size=512, eos_token_id=1, pad_token_id=0, dtype="float32")
+        if chooses_all:
+            config.num_experts_per_tok = max(getattr(config, name, 0) for name in NUMBERS_OF_EXPERTS)
         AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     else:
         PICTURE_FAMILIES[family].write(folder)
@@ -74,7 +81,7 @@ def rows(folder: Path, family: str, *, pictures: int = 1) -> tuple[DataProto, in
 def measured(folder: Path, family: str, case: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """Return {pass: (planned, counted)} bytes on this rank."""
     ranks = torch.distributed.get_world_size()
-    fsdp = FsdpConfig(shard_size=case["shard_size"])
+    fsdp = FsdpConfig(shard_size=case["shard_size"], expert_parallel=case.get("expert_parallel", False))
     # no adapters on experts, which are no linear layers
     lora = LoraConfig(rank=case.get("lora_rank", 0), targets=["q_proj", "o_proj"])
     model = {
@@ -113,8 +120,9 @@ def measured(folder: Path, family: str, case: Mapping[str, Any]) -> dict[str, tu
         pictures=NUM_ROWS // passes * pictures * (each > 0),
         picture_tokens=each,
     )
-    update = allocated(lambda: learner.update(table, PolicyLoss()))
-    forward = allocated(lambda: engine.forward_log_probs(table, temperature=1.0))
+    with sent_states_held():
+        update = allocated(lambda: learner.update(table, PolicyLoss()))
+        forward = allocated(lambda: engine.forward_log_probs(table, temperature=1.0))
     return {
         "update": (sum(sharded.update(run).values()), update),
         "forward": (sum(sharded.forward(run).values()), forward),
@@ -180,16 +188,47 @@ def test_the_peaks_of_passes_are_those_that_torch_counts(
         assert planned == pytest.approx(counted, rel=MAX_ERROR), name
 
 
-TWO_RANKS = [(family, shard_size) for family in ("Qwen3-MoE", *PICTURE_FAMILIES) for shard_size in ("all", "1")]
+TWO_RANKS = [
+    *[(family, "plain", size) for family in ("Qwen3-MoE", *PICTURE_FAMILIES) for size in ("all", "1")],
+    *[(family, "several-passes", "all") for family in EXPERTS],
+    ("OLMoE", "recomputed-passes", "all"),
+]
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("family", "shard_size"),
-    [pytest.param(*each, marks=() if each == ("Qwen2.5-VL", "all") else pytest.mark.slow) for each in TWO_RANKS],
+    ("family", "case", "shard_size"),
+    [
+        pytest.param(*each, marks=() if each == ("Qwen2.5-VL", "plain", "all") else pytest.mark.slow)
+        for each in TWO_RANKS
+    ],
 )
-def test_the_peaks_of_two_ranks_are_those_that_torch_counts(family: str, shard_size: str, tmp_path: Path) -> None:
+def test_the_peaks_of_two_ranks_are_those_that_torch_counts(
+    family: str, case: str, shard_size: str, tmp_path: Path
+) -> None:
     write(tmp_path, family)
-    for of_rank in on_ranks(measured, tmp_path, family, {"shard_size": shard_size}, world_size=2):
+    for of_rank in on_ranks(measured, tmp_path, family, CASES[case] | {"shard_size": shard_size}, world_size=2):
+        for name, (planned, counted) in of_rank.items():
+            assert planned == pytest.approx(counted, rel=MAX_ERROR), name
+
+
+ON_THEIR_RANKS = [
+    *[("Qwen3-MoE", name) for name in CASES if name != "padded"],
+    *[("Mixtral", "several-passes"), ("OLMoE", "recomputed-passes"), ("DeepSeek-V3", "recomputed")],
+]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("family", "case"),
+    [pytest.param(*each, marks=() if each == ("Qwen3-MoE", "plain") else pytest.mark.slow) for each in ON_THEIR_RANKS],
+)
+def test_the_peaks_with_experts_on_their_ranks_are_those_that_torch_counts(
+    family: str, case: str, tmp_path: Path
+) -> None:
+    """Every token chooses every expert, so that all ranks get as many tokens, as a plan assumes."""
+    write(tmp_path, family, chooses_all=True)
+    parallel = {"shard_size": "all", "expert_parallel": True}
+    for of_rank in on_ranks(measured, tmp_path, family, CASES[case] | parallel, world_size=2):
         for name, (planned, counted) in of_rank.items():
             assert planned == pytest.approx(counted, rel=MAX_ERROR), name

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from transformers import Qwen3MoeConfig
 
 from benchmarks import gpu_count, plan_table
 from verl_like.config.schema import ModelConfig
 from verl_like.plan.counter import Work, WorkCounter
 from verl_like.plan.devices import named
-from verl_like.plan.passes import LAUNCH_S, memory_bytes_per_s, product_flops, work_seconds
+from verl_like.plan.passes import (
+    LAUNCH_S,
+    Rows,
+    link_bytes_per_s,
+    memory_bytes_per_s,
+    passes_seconds,
+    product_flops,
+    work_seconds,
+)
+from verl_like.plan.run_plan import shapes_of
 from verl_like.plan.shape import model_shape
+from verl_like.plan.stages import Location, Role, roles_of
 from verl_like.plan.work import OutputPass, layer_work, output_work
 
 MOST_ERROR = 0.15
@@ -84,3 +97,34 @@ def test_the_output_layer_computes_dropped_logits_again(tmp_path: Path) -> None:
     assert 2.8 * once < found.backward.flops < 3 * once
     much = OutputPass(dtype=torch.bfloat16, budget_mib=16_384, is_compiled=True, entropy=False, learns=True)
     assert output_work(shape, 8192, much).backward.flops == pytest.approx(2 * once), "everything is kept"
+
+
+def test_experts_on_their_ranks_are_not_gathered_but_states_of_tokens_travel(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 1024, "num_hidden_layers": 4, "moe_intermediate_size": 512, "num_experts": 64}
+    Qwen3MoeConfig(**sizes, num_experts_per_tok=8, vocab_size=1024).save_pretrained(tmp_path)
+    config = gpu_count.configuration(tmp_path)
+    device = replace(named("H100"), peer_gb_s=1.0)  # so that everything else is short
+    location = Location(device=device, ranks=8, ranks_per_node=8)
+    rows = Rows(count=64, prompt_tokens=64, response_tokens=64, context=64, num_passes=8, num_updates=1)
+
+    def role(*, is_parallel: bool, shard_size: str = "all") -> Role:
+        changed = deepcopy(config)
+        changed.actor.fsdp.expert_parallel, changed.actor.fsdp.shard_size = is_parallel, shard_size
+        return roles_of(changed, shapes_of(changed), location)[0]
+
+    gathered, parallel = role(is_parallel=False), role(is_parallel=True)
+    own = parallel.sharded.own_experts
+    assert own is not None and own.num_parameters == 4 * 64 * 3 * 1024 * 512 and gathered.sharded.own_experts is None
+    bytes_per_s = link_bytes_per_s(location, 8)
+    # Two gathers in bfloat16 and one reduction in float32 for each pass, without the experts.
+    expected = 8 * (2 * 2 + 4) * parallel.sharded.num_gathered / bytes_per_s
+    # There and back, forward and backward, and again for layers that are recomputed, to seven of eight ranks.
+    times = 2 * (2 + parallel.run.recomputed / 4)
+    exchanged = times * 4 * 8 * rows.tokens * 2 * 1024 * 7 / 8 / bytes_per_s
+    seconds = passes_seconds(config, parallel, rows)
+    assert exchanged < seconds < 1.1 * (expected + exchanged)
+    assert passes_seconds(config, gathered, rows) > 8 * 8 * own.num_parameters / bytes_per_s > 3 * seconds
+    # Three of four ranks are others, and the experts' gradients are summed over two copies.
+    copies = role(is_parallel=True, shard_size="4")
+    summed = 4 * own.num_parameters / 4 / bytes_per_s
+    assert passes_seconds(config, copies, rows) > exchanged * (3 / 4) / (7 / 8) + summed

@@ -16,7 +16,7 @@ affinity. It is summed over responses, so it does not depend on how rows are div
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,6 +36,11 @@ OWN = -1  # a token's expert that the router chooses itself
 def routers_of(model: nn.Module) -> list[Any]:
     """Return the routers of a model of transformers, in the order of its layers; none of a dense model."""
     return [module for module in model.modules() if _ROUTER.search(type(module).__name__)]
+
+
+def choose_with_biases(routers: Collection[Any]) -> bool:
+    """Return whether there are routers, and all choose with biases, which can be moved."""
+    return bool(routers) and all(hasattr(router, _BIAS) for router in routers)
 
 
 class Sequences(NamedTuple):
@@ -135,7 +140,7 @@ class Routers:
 
     def has_biases(self) -> bool:
         """Return whether the routers choose with biases, which can be moved."""
-        return all(hasattr(router, _BIAS) for router in self._routers)
+        return choose_with_biases(self._routers)
 
     def move_biases(self, loads: Tensor, rate: float) -> None:
         """Raise the bias of each expert with less than the mean load of its layer by ``rate``, and lower the others.

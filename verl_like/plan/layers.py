@@ -22,6 +22,7 @@ from verl_like.ops.attention import register_packed_attention
 from verl_like.ops.segments import segments
 from verl_like.plan.counter import COUNTED, fuse_layers, register_counted_attention
 from verl_like.plan.live_bytes import LiveBytes
+from verl_like.plan.own_experts import keep_own_experts
 from verl_like.plan.pictures import picture_inputs, without_windows
 from verl_like.plan.repeated import RepeatedBlocks
 
@@ -38,6 +39,8 @@ class PassKind:
         kernel: of attention to packed rows.
         learns: whether a backward pass follows; if not, nothing is kept for it.
         recomputed_vision: blocks of the vision part that backward recomputes, the first ones.
+        expert_ranks: ranks that share the experts of a layer and exchange tokens; 1 if a layer has all its experts.
+        expert_dtype: of such experts between passes.
     """
 
     tokens: int
@@ -51,6 +54,8 @@ class PassKind:
     has_adapters: bool
     freezes_vision: bool
     recomputed_vision: int
+    expert_ranks: int
+    expert_dtype: torch.dtype
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -306,6 +311,8 @@ def _prepared(template: nn.Module, kind: PassKind) -> nn.Module:
         parameter.data = parameter.data.to(kind.dtype)
         learns = "lora_" in name if kind.has_adapters else not (kind.freezes_vision and is_of_vision(name))
         parameter.requires_grad_(kind.learns and learns)
+    if kind.expert_ranks > 1:
+        keep_own_experts(module, ranks=kind.expert_ranks, dtype=kind.expert_dtype)
     return module
 
 

@@ -18,7 +18,7 @@ from verl_like.ops.tiles import AT_WORK, FLOAT32, num_kept, num_tiles
 from verl_like.plan.activations import Activations, Forward, Gradients, counted, counted_forward
 from verl_like.plan.layers import PassKind
 from verl_like.plan.one_pass import Pass, key_bytes_per_token, layer_bytes_per_token
-from verl_like.plan.shape import ModelShape
+from verl_like.plan.shape import ExpertSizes, ModelShape
 
 # Relative to the memory that a layer keeps for backward: additional memory of its backward pass, and peak of a pass
 # without backward (measured).
@@ -60,9 +60,42 @@ class Sharded:
         return shape.num_adapter_parameters if self.has_adapters else shape.num_parameters - shape.num_fixed_parameters
 
     @property
+    def own_experts(self) -> ExpertSizes | None:
+        """Sizes of the experts if they stay on their ranks, and are not gathered."""
+        return self.shape.experts if self.fsdp.expert_parallel and self.is_cut else None
+
+    @property
+    def num_gathered(self) -> int:
+        """Number of parameters that FSDP gathers, in all groups."""
+        return self.shape.num_parameters - (self.own_experts.num_parameters if self.own_experts else 0)
+
+    @property
+    def num_gathered_learning(self) -> int:
+        """Number of trained parameters among those that FSDP gathers."""
+        own = self.own_experts.num_parameters if self.own_experts and not self.has_adapters else 0
+        return max(self.num_learning - own, 0)
+
+    @property
+    def _gathered_of_layer(self) -> int:
+        """Parameters of the largest decoder layer that FSDP gathers."""
+        return self.own_experts.num_rest_of_layer if self.own_experts else self.shape.num_layer_parameters
+
+    @property
     def _learning_of_layer(self) -> float:
-        """Trained parameters in a decoder layer; adapters exist only there."""
-        return self.num_learning / self.shape.num_layers if self.has_adapters else self.shape.num_layer_parameters
+        """Trained parameters in a decoder layer that FSDP gathers; adapters exist only there."""
+        return self.num_learning / self.shape.num_layers if self.has_adapters else self._gathered_of_layer
+
+    @property
+    def _share_of_own_experts(self) -> float:
+        """Share of own experts in the trained parameters."""
+        return 1 - self.num_gathered_learning / self.num_learning if self.num_learning else 0.0
+
+    @property
+    def _new_of_experts(self) -> float:
+        """Bytes of the gradients of a layer's own experts before they are added to others."""
+        if self.own_experts is None or self.has_adapters:
+            return 0.0
+        return FLOAT32 * self.own_experts.num_of_layer / self.ranks
 
     @property
     def _embedding(self) -> int:
@@ -132,22 +165,26 @@ class Sharded:
 
     @property
     def has_layer_groups(self) -> bool:
-        return self.shape.num_layer_parameters * self.itemsize >= MIN_LAYER_BYTES
+        return self._gathered_of_layer * self.itemsize >= MIN_LAYER_BYTES
 
     @property
     def root(self) -> float:
         """Bytes gathered for a whole pass: parameters without a separate group; all if layers are small."""
         if not self.is_cut:
             return 0.0
-        layers = 0 if self.has_layer_groups else self.shape.num_parameters - self.shape.num_root_parameters
-        # No later gather takes the buffer of the only group's.
-        is_only = not (self.has_layer_groups or self._vision_groups) and self.ranks > 1
-        return float(self.itemsize * (self._rest + layers)) * (1 + is_only)
+        layers = 0 if self.has_layer_groups else self.num_gathered - self.shape.num_root_parameters
+        return float(self.itemsize * (self._rest + layers))
+
+    @property
+    def _buffer(self) -> float:
+        """Bytes of the buffer of the only group's gather, which no later one takes; it is freed after forward."""
+        is_only = not (self.has_layer_groups or self._vision_groups)
+        return self.root * (is_only and self.ranks > 1)
 
     @property
     def gathered(self) -> float:
-        """Bytes gathered while layers run: the root and some layers."""
-        ahead = self.fsdp.num_prefetched_layers or self.is_gpu
+        """Bytes gathered while layers run: the root and some layers; at least one has the buffer of a gather."""
+        ahead = self.fsdp.num_prefetched_layers or self.is_gpu or self.ranks > 1
         return self._with_layers(max(1 + ahead, kept_layers(self.fsdp, self.shape.num_layers)))
 
     @property
@@ -162,12 +199,12 @@ class Sharded:
 
     def _with_layers(self, count: int) -> float:
         layers = min(count, self.shape.num_layers) * self.is_cut * self.has_layer_groups
-        return self.root + self.itemsize * layers * self.shape.num_layer_parameters
+        return self.root + self.itemsize * layers * self._gathered_of_layer
 
     @property
     def is_reduced_once(self) -> bool:
         """Whether gradients of all passes accumulate unsharded and are reduced once."""
-        return FLOAT32 * self.shape.num_parameters <= MAX_UNSHARDED_GRADIENT_BYTES
+        return FLOAT32 * self.num_gathered <= MAX_UNSHARDED_GRADIENT_BYTES
 
     def update(self, run: Pass) -> Parts:
         """Return the peak of an update's passes, without weights and optimiser."""
@@ -189,18 +226,22 @@ class Sharded:
         return Activations(held=held, last=held + last + working - layer, reduced=held + last - layer, first=working)
 
     def _kind(self, run: Pass) -> PassKind:
+        dtype = torch.float32 if self.itemsize == FLOAT32 else torch.bfloat16
+        has_masters = self.is_averaged or not (self.is_frozen or self.has_adapters)
         return PassKind(
             tokens=run.tokens,
             response_tokens=run.response_tokens,
             pictures=run.pictures,
             picture_tokens=run.picture_tokens,
-            dtype=torch.float32 if self.itemsize == FLOAT32 else torch.bfloat16,
+            dtype=dtype,
             is_fused=self.is_fused,
             is_on_gpu=self.is_gpu,
             learns=run.learns,
             has_adapters=self.has_adapters,
             freezes_vision=self.shape.has_frozen_vision,
             recomputed_vision=run.recomputed_vision,
+            expert_ranks=self.ranks if self.own_experts else 1,
+            expert_dtype=torch.float32 if has_masters else dtype,
         )
 
     def _gradient_use(self, run: Pass) -> Gradients:
@@ -248,20 +289,23 @@ class Sharded:
         shards = self.gradients * (not self.is_on_host)
         before, after = self._gradients(run, shards)
         # If layers are reduced separately: a layer's gradients, and their float32 copy.
-        is_apart = self.has_layer_groups and not (shape.counted and self._gradient_use(run).are_added)
+        are_added = shape.counted is not None and self._gradient_use(run).are_added
+        is_apart = self.has_layer_groups and not are_added
         own = self.itemsize * self._learning_of_layer * is_apart
         reduced = own + FLOAT32 * self._learning_of_layer if self.has_layer_groups else 0
-        root = self._learning_of_root if self.has_layer_groups else self.num_learning
+        root = self._learning_of_root if self.has_layer_groups else self.num_gathered_learning
         stays = self.is_reduced_once and run.count > 1  # gathered parameters stay until the last pass
-        end = max(float(self.itemsize * shape.num_parameters) * stays, self.gathered)
+        end = max(float(self.itemsize * self.num_gathered) * stays, self.gathered)
+        buffer = self._buffer * (not stays)  # the first pass has it, in which there are no gradients yet
+        new = self._new_of_experts * (not are_added)
         output, embedding = (number * (not self.has_adapters) for number in (self._output, self._embedding))
         yield {
-            "gathered": self._between_layers + self._gathered_output,
+            "gathered": self._between_layers + buffer + self._gathered_output,
             "gradients": before + self.itemsize * output,
             "activations": found.held,
             "logits": self.logits(run),
         }
-        yield {"gathered": self._with_vision, "gradients": before, "activations": found.before}
+        yield {"gathered": self._with_vision + buffer, "gradients": before, "activations": found.before}
         both = self.itemsize + FLOAT32  # a gradient, and its copy for the reduction
         yield {
             "gathered": self.gathered,
@@ -269,9 +313,9 @@ class Sharded:
             "activations": max(found.held, found.closing),
         }
         sent = FLOAT32 * output  # FSDP2 frees it when the next group is reduced
-        yield {"gathered": self.gathered, "gradients": before + own + sent, "activations": found.last}
-        yield {"gathered": self.gathered, "gradients": before + reduced, "activations": found.reduced}
-        yield {"gathered": end, "gradients": after + own, "activations": found.first}
+        yield {"gathered": self.gathered, "gradients": before + own + new + sent, "activations": found.last}
+        yield {"gathered": self.gathered, "gradients": before + new + reduced, "activations": found.reduced}
+        yield {"gathered": end, "gradients": after + own + new * (run.count > 1), "activations": found.first}
         yield {"gathered": max(end, self._with_vision), "gradients": after, "activations": found.after}
         yield {"gathered": self.root, "gradients": shards * self.has_layer_groups + both * max(root, embedding)}
 
@@ -290,7 +334,7 @@ class Sharded:
         if not self.is_reduced_once:  # the root's gradients stay unsharded until the end of a pass
             found = shards + self.itemsize * self._learning_of_root
             return found, found
-        whole = float(FLOAT32 * self.num_learning)
+        whole = float(FLOAT32 * self.num_gathered_learning) + shards * self._share_of_own_experts
         if run.count > 1:  # in the last pass shards replace them, layer by layer
             return whole, whole
         of_layers = shards * (1 - self._learning_of_root / self.num_learning)
@@ -300,8 +344,8 @@ class Sharded:
         """Return the peak of a pass without backward, which is in a layer or after all layers."""
         found = self._forward(run.without_backward())
         logits = self.logits(run.without_backward())
-        inside: Parts = {"gathered": self.gathered, "activations": found.most}
-        gathered = self._between_layers + self._gathered_output
+        inside: Parts = {"gathered": self.gathered + self._buffer, "activations": found.most}
+        gathered = self._between_layers + self._buffer + self._gathered_output
         behind: Parts = {"gathered": gathered, "activations": found.behind, "logits": logits}
         return max(inside, behind, key=lambda parts: sum(parts.values()))
 

@@ -151,9 +151,10 @@ def passes_seconds(config: Config, role: Role, rows: Rows, *, work_of: WorkOf = 
     )
     compute_s = num_passes * (pass_s + PASS_HOST_S * location.is_gpu) + attention_s
     # Weights are gathered once or twice in a shard group; gradients are reduced over all ranks in float32.
-    gathered = sharded.itemsize * (1 + learns) * shape.num_parameters / link_bytes_per_s(location, sharded.ranks)
-    reduced = FLOAT32 * sharded.num_learning * learns / link_bytes_per_s(location, location.ranks)
+    gathered = sharded.itemsize * (1 + learns) * sharded.num_gathered / link_bytes_per_s(location, sharded.ranks)
+    reduced = FLOAT32 * sharded.num_gathered_learning * learns / link_bytes_per_s(location, location.ranks)
     link_s = num_passes * (gathered * (sharded.ranks > 1) + reduced) if location.ranks > 1 else 0.0
+    compute_s += _exchanges_s(role, rows)  # layers wait for their tokens
     host = device.host_gb_s * 1e9 * LINK_SHARE
     step = (STEP_FLOATS + CLIP_FLOATS) * sharded.gradients
     if sharded.is_on_host:  # copies for passes overlap with them; copies of gradients and the step do not
@@ -163,13 +164,32 @@ def passes_seconds(config: Config, role: Role, rows: Rows, *, work_of: WorkOf = 
     return max(compute_s, link_s) + updates_s + 2 * _moved(role, rows.num_updates) / host
 
 
+def _exchanges_s(role: Role, rows: Rows) -> float:
+    """Return the seconds in which ranks send states of tokens to the ranks of their experts, and results back, and sum
+    the experts' gradients over copies of the model.
+
+    A backward pass sends as much as a forward pass, and each recomputed layer sends again.
+    """
+    sharded, location, learns = role.sharded, role.location, rows.num_updates > 0
+    if sharded.own_experts is None:
+        return 0.0
+    own = FLOAT32 * (sharded.num_learning - sharded.num_gathered_learning) / sharded.ranks
+    summed = rows.num_updates * own * (location.ranks > sharded.ranks)
+    again = 1 + role.run.recomputed / sharded.shape.num_layers if learns else 0.0
+    states = 2 * (1 + again) * sharded.own_experts.num_layers * sharded.own_experts.top_k * rows.tokens
+    to_others = 1 - 1 / sharded.ranks
+    width = sharded.itemsize * sharded.shape.hidden_size
+    exchanged_s = states * to_others * width / link_bytes_per_s(location, sharded.ranks)
+    return exchanged_s + summed / link_bytes_per_s(location, location.ranks)
+
+
 def _sharding_work(role: Role, *, learns: bool) -> Work:
     """Return the copies of a pass that FSDP2 makes: of gathered weights, and of gradients to float32."""
     sharded = role.sharded
     if not sharded.is_cut:
         return Work()
-    gathers = (1 + learns) * 2.0 * sharded.itemsize * sharded.shape.num_parameters * (sharded.ranks > 1)
-    gradients = learns * (sharded.itemsize + FLOAT32) * sharded.num_learning
+    gathers = (1 + learns) * 2.0 * sharded.itemsize * sharded.num_gathered * (sharded.ranks > 1)
+    gradients = learns * (sharded.itemsize + FLOAT32) * sharded.num_gathered_learning
     return Work(other_bytes=gathers + gradients)
 
 

@@ -144,7 +144,7 @@ def plan_of(
     """
     config = with_choices(config, shapes, location, job=job)
     step = step_of(config, job)
-    tokens = config.data.max_response_length / 2 if response_tokens is None else response_tokens
+    tokens = max(config.data.max_response_length / 2, 1.0) if response_tokens is None else response_tokens
     stages = stage_parts(config, shapes, location, job=job)
     seconds = stage_seconds(config, shapes, location, response_tokens=tokens, job=job)
     longest = config.data.max_prompt_length + config.data.max_response_length

@@ -18,6 +18,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertSizes:
+    """Parameters of the experts that can stay on their ranks.
+
+    Args:
+        num_parameters: of all experts of all layers; ``num_of_layer`` of one layer's.
+        num_rest_of_layer: parameters of the largest decoder layer without its experts.
+        num_layers: layers with experts.
+        top_k: experts of a token in a layer.
+    """
+
+    num_parameters: int
+    num_of_layer: int
+    num_rest_of_layer: int
+    num_layers: int
+    top_k: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelShape:
     """Numbers of parameters, and widths in elements.
 
@@ -40,6 +58,8 @@ class ModelShape:
         vision_parts: parameters of each part of what reads pictures that is indivisible, in their order.
         has_frozen_vision: whether what reads pictures does not learn (``model.freeze_vision``).
         pictures: sizes of the pictures that the model reads; None for a model of text.
+        experts: None for a model without experts.
+        has_router_biases: whether it has routers, and all choose with a bias that can be moved.
         counted: the model whose passes are counted; None if formulas describe its layers.
     """
 
@@ -64,6 +84,8 @@ class ModelShape:
     vision_parts: tuple[int, ...] = ()
     has_frozen_vision: bool = False
     pictures: PictureSizes | None = None
+    experts: ExpertSizes | None = None
+    has_router_biases: bool = False
     counted: CountedModel | None = field(default=None, compare=False)
 
     @property
@@ -102,6 +124,7 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
     from verl_like.backends.fsdp.models import attention_of_parts, load_config
     from verl_like.backends.pictures import generator_class, reads_pictures
     from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
+    from verl_like.ops.routers import choose_with_biases, routers_of
     from verl_like.plan.layers import CountedModel
 
     config = load_config(path, model=model)
@@ -125,7 +148,15 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
     chosen = min(known.get("num_experts_per_tok") or 1, num_experts)
     active = [size - part * (1 - chosen / num_experts) for size, part in zip(sizes, experts, strict=True)]
     width = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # some families do not state it
+    expert_sizes = None
     if any(experts):
+        expert_sizes = ExpertSizes(
+            num_parameters=sum(experts),
+            num_of_layer=max(experts),
+            num_rest_of_layer=max(size - part for size, part in zip(sizes, experts, strict=True)),
+            num_layers=sum(part > 0 for part in experts),
+            top_k=chosen,
+        )
         width = chosen * (known.get("moe_intermediate_size") or width)
     num_parameters = sum(p.numel() for p in backbone.parameters())
     embedding, output = backbone.get_input_embeddings(), backbone.get_output_embeddings() if has_logits else None
@@ -149,6 +180,8 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
         # Formulas need both; a mixture of experts may have norms alone.
         has_fused_kernels=any(is_gated(part) or (is_counted and is_norm(part)) for part in backbone.modules()),
         num_adapter_parameters=_num_adapter_parameters(backbone, model.lora),  # it changes the layers
+        experts=expert_sizes,
+        has_router_biases=choose_with_biases(routers_of(backbone)),
         counted=CountedModel(backbone, layers) if is_counted else None,
         **(_of_vision(backbone, path, model, names) if sees else {}),
     )

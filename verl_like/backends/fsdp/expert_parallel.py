@@ -58,11 +58,11 @@ class ExpertShards:
                 f"fsdp.expert_parallel is true, but {type(module.backbone).__name__} has no packed experts without "
                 f"biases ({' and '.join(sorted(PACKED))} of each layer). Set fsdp.expert_parallel=false."
             )
-        group = mesh.get_group(mesh.ndim - 1)
+        exchange = Exchange(mesh.get_group(mesh.ndim - 1))
         for experts in self._modules:
             for name in sorted(PACKED):
                 setattr(experts, name, _sharded(experts.get_parameter(name), mesh))
-            vars(experts)["forward"] = partial(forward, experts, group)
+            vars(experts)["forward"] = partial(forward, experts, exchange)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield the experts' parameters, which loading replaces."""
@@ -98,8 +98,36 @@ def _sharded(whole: nn.Parameter, mesh: DeviceMesh) -> nn.Parameter:
     return nn.Parameter(shards, requires_grad=whole.requires_grad)
 
 
+class Exchange:
+    """Carries states of tokens between the ranks of a group, each of which has an equal part of the experts."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+
+    def counts(self, chosen: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
+        """Return numbers of states: [ranks, own experts] that this rank sends to each expert of each rank, and
+        [ranks, own experts] that it gets from each rank for each of its own.
+
+        Args:
+            chosen: [S] int64 indices of experts.
+        """
+        counts = torch.bincount(chosen, minlength=num_experts)
+        received = torch.empty_like(counts)
+        with current(Heartbeat).waiting(OTHERS):
+            dist.all_to_all_single(received, counts, group=self._group)
+        ranks = dist.get_world_size(self._group)
+        return counts.view(ranks, -1), received.view(ranks, -1)
+
+    def rows(self, rows: Tensor, sent: list[int], received: list[int]) -> Tensor:
+        """Send rows [S, H] to the ranks, ``sent[i]`` to rank i; return those of all ranks for this one."""
+        found = rows.new_empty(sum(received), *rows.shape[1:])
+        with current(Heartbeat).waiting(OTHERS):
+            dist.all_to_all_single(found, rows.contiguous(), received, sent, group=self._group)
+        return found
+
+
 def forward(
-    experts: Any, group: dist.ProcessGroup, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor
+    experts: Any, exchange: Exchange, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor
 ) -> Tensor:
     """Return [K, H], the outputs of each token's experts by their weights; the ranks of the group call it together.
 
@@ -112,15 +140,14 @@ def forward(
         top_k_index: [K, k] int64 indices of experts.
         top_k_weights: [K, k].
     """
-    top_k, ranks = top_k_index.shape[-1], dist.get_world_size(group)
+    top_k = top_k_index.shape[-1]
     chosen = top_k_index.reshape(-1)
     order = torch.argsort(chosen, stable=True)  # by expert, thus by rank
-    counts = torch.bincount(chosen, minlength=experts.num_experts)
-    of_others = _exchanged_counts(counts, group).view(ranks, -1)  # [ranks, own experts], tokens from each rank
-    sent, received = counts.view(ranks, -1).sum(1).tolist(), of_others.sum(1).tolist()
-    states: Tensor = _Exchanged.apply(hidden_states[order // top_k], sent, received, group)  # type: ignore[no-untyped-call]
+    to_others, of_others = exchange.counts(chosen, experts.num_experts)
+    sent, received = to_others.sum(1).tolist(), of_others.sum(1).tolist()
+    states: Tensor = _Exchanged.apply(hidden_states[order // top_k], sent, received, exchange)  # type: ignore[no-untyped-call]
     outputs = _own_experts(experts, states, of_others)
-    outputs = _Exchanged.apply(outputs, received, sent, group)  # type: ignore[no-untyped-call]
+    outputs = _Exchanged.apply(outputs, received, sent, exchange)  # type: ignore[no-untyped-call]
     outputs = outputs * top_k_weights.reshape(-1)[order, None]
     return outputs[order.argsort()].view(-1, top_k, outputs.shape[-1]).sum(1).to(hidden_states.dtype)
 
@@ -128,7 +155,8 @@ def forward(
 def _own_experts(experts: Any, states: Tensor, of_others: Tensor) -> Tensor:
     """Return the outputs of this rank's experts for [S, H] states, which are sorted by rank and then by expert."""
     ranks, num_own = of_others.shape
-    own = torch.arange(num_own, device=states.device).repeat(ranks).repeat_interleave(of_others.view(-1))
+    own = torch.arange(num_own, device=states.device).repeat(ranks)
+    own = own.repeat_interleave(of_others.view(-1), output_size=len(states))
     order = torch.argsort(own, stable=True)
     ends = of_others.sum(0).cumsum(0).to(torch.int32)
 
@@ -141,28 +169,14 @@ def _own_experts(experts: Any, states: Tensor, of_others: Tensor) -> Tensor:
     return outputs[order.argsort()]
 
 
-def _exchanged_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:
-    received = torch.empty_like(counts)
-    with current(Heartbeat).waiting(OTHERS):
-        dist.all_to_all_single(received, counts, group=group)
-    return received
-
-
 class _Exchanged(torch.autograd.Function):
-    """Sends rows [S, H] to the ranks of a group, ``sent[i]`` to rank i, and returns those of all ranks for this one."""
+    """Carries rows as ``Exchange.rows`` does; gradients travel back."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
-        ctx.sent, ctx.received, ctx.group = sent, received, group
-        return _exchanged(rows, sent, received, group)
+    def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], exchange: Exchange) -> Tensor:
+        ctx.sent, ctx.received, ctx.exchange = sent, received, exchange
+        return exchange.rows(rows, sent, received)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return _exchanged(gradient, ctx.received, ctx.sent, ctx.group), None, None, None
-
-
-def _exchanged(rows: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
-    found = rows.new_empty(sum(received), *rows.shape[1:])
-    with current(Heartbeat).waiting(OTHERS):
-        dist.all_to_all_single(found, rows.contiguous(), received, sent, group=group)
-    return found
+        return ctx.exchange.rows(gradient, ctx.received, ctx.sent), None, None, None
