@@ -79,3 +79,25 @@ def test_an_environment_is_refused(tmp_path: Path) -> None:
         "rollout.router_replay is true, but episodes with an environment (environment.path='', "
         f"environment.tools='tools.py') do not record the experts of their turns. Leave both empty, {OFF}"
     ]
+
+
+def test_frozen_routers_keep_their_biases(tmp_path: Path) -> None:
+    path = model(tmp_path, n_routed_experts=8)
+    assert not problems(model__path=path, actor__router_bias_rate=0.01)
+    assert problems(model__path=path, actor__router_bias_rate=0.01, actor__freeze_router=True) == [
+        "actor.router_bias_rate is 0.01, but actor.freeze_router=true keeps the routers as they are. Set one of them "
+        "to its default."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("rollout__router_replay", True), ("actor__router_bias_rate", 0.01), ("actor__router_aux_loss_coef", 0.01)],
+)
+def test_what_reads_the_experts_of_tokens_is_not_compiled(tmp_path: Path, option: str, value: object) -> None:
+    path = model(tmp_path, n_routed_experts=8)
+    [problem] = problems(model__path=path, actor__compile_layers="true", **{option: value})
+    name = option.replace("__", ".")
+    assert f"as {name} requires. Set actor.compile_layers=false, or leave {name} out." in problem
+    assert not problems(model__path=path, actor__compile_layers="auto", **{option: value})
+    assert not problems(model__path=path, actor__compile_layers="true", actor__freeze_router=True)

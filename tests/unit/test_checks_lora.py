@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -51,6 +52,18 @@ def test_an_engine_that_takes_no_adapters_is_refused(config: Config) -> None:
     config.rollout.lora, config.rollout.backend = "adapter", "hf"
     (problem,) = problems(config)
     assert "only vLLM supports, but rollout.backend is hf. Set rollout.lora=merged." in problem
+
+
+def test_adapters_of_a_mixture_without_a_gpu_are_refused(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_moe", "num_experts": 4}')
+    config.model.path, config.rollout.lora = str(tmp_path), "adapter"
+    (problem,) = problems(config)
+    assert problem == (
+        f"rollout.lora is adapter, but {tmp_path} is a mixture of experts, whose layers vLLM computes with adapters on "
+        "GPUs alone. Set rollout.lora=merged."
+    )
+    config.cluster.device = "cuda"
+    assert problems(config) == []
 
 
 def test_a_rank_that_no_engine_takes_is_refused(config: Config) -> None:

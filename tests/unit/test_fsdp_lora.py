@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 import torch
 from peft import PeftModel
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.families.models import FAMILIES
 from tests.unit._fsdp_ranks import SCENARIOS, build_engine, build_learner, make_rows, run_ranks, write_models
 from tests.unit._rank_processes import join_ranks, leave_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
-from verl_like.config.schema import LoraConfig
+from verl_like.backends.lora import adapters_of
+from verl_like.config.schema import LoraConfig, ModelConfig
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +124,24 @@ def test_layers_that_cannot_have_adapters_are_refused(work: Path) -> None:
     ):
         with pytest.raises(ValueError, match=reported):
             build_engine(work / "qwen2", model={"lora": LoraConfig(rank=4, targets=targets)})
+
+
+@pytest.mark.parametrize("family", ["Qwen3-MoE", "Mixtral", "OLMoE", "DeepSeek-V3"])
+def test_adapters_of_mixtures_are_on_attention(family: str, tmp_path: Path) -> None:
+    FAMILIES[family].write(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path)
+    for lora in (LoraConfig(rank=4), LoraConfig(rank=4, targets=["q_proj", "all-linear"])):
+        adapters = adapters_of(config, ModelConfig(path=str(tmp_path), lora=lora))
+        names = set(adapters.shapes())
+        assert names and all(".self_attn." in name for name in names)
+        assert {name.rsplit(".", 3)[1] for name in names} >= {"q_proj", "o_proj"}
+    if family != "Mixtral":  # whose experts' layers have other names
+        named = LoraConfig(rank=4, targets=["q_proj", "gate_proj", "up_proj", "down_proj"])
+        with (
+            warnings.catch_warnings(action="ignore"),
+            pytest.raises(ValueError, match=r"selects model\.layers.*these have no adapters\. Leave it out, or"),
+        ):
+            adapters_of(config, ModelConfig(path=str(tmp_path), lora=named))
 
 
 def test_a_frozen_model_has_none(work: Path) -> None:

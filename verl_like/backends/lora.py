@@ -24,6 +24,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from verl_like.backends.model_folder import fresh_folder
 from verl_like.backends.pictures import generator_class, reads_pictures
 from verl_like.config.schema import LoraConfig, ModelConfig
+from verl_like.ops.routers import routers_of
 
 ADAPTER_FILE = "adapter_model.safetensors"
 ALL_LINEAR = "all-linear"
@@ -31,18 +32,32 @@ _ADAPTER = "default"  # peft's default name of an adapter
 _OF_VISION = r".*\b(visual|vision_tower|multi_modal_projector)\..*"  # expression of layers' names
 _BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{_ADAPTER}.", f".lora_B.{_ADAPTER}."
 
+# Names of layers that peft takes for experts in mixtures, also where they are none.
+_NAMES_OF_EXPERTS = {"gate", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"}
 
-def peft_config(lora: LoraConfig, *, reads_pictures: bool = False) -> PeftConfig:
-    """Return peft's config of the adapter, without dropout; the layers that read pictures have none."""
+
+def peft_config(lora: LoraConfig, backbone: PreTrainedModel) -> PeftConfig:
+    """Return peft's config of the adapter, without dropout; the layers that read pictures have none, and all-linear
+    selects no feed-forward parts in mixtures of experts.
+    """
     targets = ALL_LINEAR if ALL_LINEAR in lora.targets else list(lora.targets)
+    if targets == ALL_LINEAR and routers_of(backbone):
+        targets = sorted(_names_of_linear(backbone) - _NAMES_OF_EXPERTS)
     return PeftConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
         target_modules=targets,
-        exclude_modules=_OF_VISION if reads_pictures else None,
+        exclude_modules=_OF_VISION if reads_pictures(backbone.config) else None,
         lora_dropout=0.0,
         task_type="CAUSAL_LM",
     )
+
+
+def _names_of_linear(backbone: PreTrainedModel) -> set[str]:
+    """Return the last names of the linear layers except the output layer."""
+    output = backbone.get_output_embeddings()
+    layers = backbone.named_modules()
+    return {name.rpartition(".")[2] for name, each in layers if isinstance(each, nn.Linear) and each is not output}
 
 
 def adapters_of(config: PreTrainedConfig, model: ModelConfig) -> Adapters:
@@ -61,9 +76,9 @@ class Adapters:
     """
 
     def __init__(self, backbone: PreTrainedModel, lora: LoraConfig) -> None:
-        self.config = peft_config(lora, reads_pictures=reads_pictures(backbone.config))
+        self.config = peft_config(lora, backbone)
         self._backbone, self._scale = backbone, lora.alpha / lora.rank
-        linear = {name.rpartition(".")[2] for name, layer in backbone.named_modules() if isinstance(layer, nn.Linear)}
+        linear = _names_of_linear(backbone)
         try:
             inject_adapter_in_model(self.config, backbone, low_cpu_mem_usage=True)
         except ValueError as error:
@@ -73,10 +88,12 @@ class Adapters:
             ) from error
         for name, layer in self._layers():
             if layer is backbone.get_output_embeddings() or not isinstance(layer.get_base_layer(), nn.Linear):
+                why = "is the output layer, whose logits are computed in parts"
+                if routers_of(backbone) and layer is not backbone.get_output_embeddings():
+                    why = "holds experts or chooses among them: these have no adapters"
                 raise ValueError(
-                    f"model.lora.targets={list(lora.targets)} selects {name}, which is no linear layer or is the "
-                    "output layer, whose logits are computed in parts. Leave it out, or set "
-                    f"model.lora.targets=[{ALL_LINEAR}]."
+                    f"model.lora.targets={list(lora.targets)} selects {name}, which is no linear layer, or {why}. "
+                    f"Leave it out, or set model.lora.targets=[{ALL_LINEAR}]."
                 )
             layer.lora_A.float()  # float32 masters for the optimiser, whatever the layer's dtype
             layer.lora_B.float()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from verl_like.checks.cluster import shardings
-from verl_like.checks.experts import EXPERTS
+from verl_like.checks.experts import EXPERTS, num_experts
 from verl_like.checks.gpus import Gpus
 from verl_like.checks.models import config_of
 from verl_like.checks.pools import CRITIC, REF, TRAINER, pool_ranks
@@ -15,7 +15,7 @@ from verl_like.config.schema import Config
 def only_experts_can_be_parallel(config: Config, gpus: Gpus) -> Iterator[str]:
     for section, path in _parallel(config):
         model = config_of(path, config.model.override_config)
-        if model and not _num_experts(config, path):
+        if model and not num_experts(config, path):
             yield (
                 f"{section}.fsdp.expert_parallel is true, but {path} has no experts ({', '.join(EXPERTS)} in its "
                 f"config.json). Name a mixture of experts, or set {section}.fsdp.expert_parallel=false."
@@ -58,7 +58,7 @@ def experts_problem(config: Config, *, per_node: int) -> Iterator[str]:
     """Yield a problem for each model whose experts cannot be divided equally, with ``per_node`` workers a node."""
     num_workers = per_node * config.cluster.num_nodes
     for section, path in _parallel(config):
-        experts, ranks = _num_experts(config, path), _ranks_that_share(config, section, num_workers)
+        experts, ranks = num_experts(config, path), _ranks_that_share(config, section, num_workers)
         if experts and experts % ranks:
             yield (
                 f"{section}.fsdp.expert_parallel divides experts equally, but {path} has {experts} in a layer, and "
@@ -87,12 +87,6 @@ def _ranks_that_share(config: Config, section: str, num_workers: int) -> int:
     if section == "reward.model" and scorer.placement == "own":
         return scorer.num_workers
     return pool_ranks(config, {"ref": REF, "critic": CRITIC}.get(section, TRAINER), num_workers)
-
-
-def _num_experts(config: Config, path: str) -> int:
-    """Return the number of experts of a layer; 0 for none, and for a model that is unknown before it loads."""
-    model = config_of(path, config.model.override_config)
-    return next((int(model[name]) for name in EXPERTS if model.get(name)), 0)
 
 
 EXPERT_PARALLEL_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (

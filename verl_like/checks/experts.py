@@ -10,7 +10,14 @@ from verl_like.config.options import value_of
 from verl_like.config.schema import Config
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # names of the number of experts
+_RECORDED = ("rollout.router_replay", "actor.router_bias_rate", "actor.router_aux_loss_coef")
 _OFF = "or set rollout.router_replay=false."
+
+
+def num_experts(config: Config, path: str) -> int:
+    """Return the number of experts of a layer; 0 for none, and for a model that is unknown before it loads."""
+    model = config_of(path, config.model.override_config) if path else {}
+    return next((int(model[name]) for name in EXPERTS if model.get(name)), 0)
 
 
 def model_has_experts(config: Config, gpus: Gpus) -> Iterator[str]:
@@ -40,6 +47,23 @@ def replayed_rows_are_of_single_turns(config: Config, gpus: Gpus) -> Iterator[st
         )
 
 
+def biases_of_frozen_routers_stay(config: Config, gpus: Gpus) -> Iterator[str]:
+    if config.actor.router_bias_rate and config.actor.freeze_router:
+        yield (
+            f"actor.router_bias_rate is {config.actor.router_bias_rate:g}, but actor.freeze_router=true keeps the "
+            "routers as they are. Set one of them to its default."
+        )
+
+
+def recorded_routers_are_not_compiled(config: Config, gpus: Gpus) -> Iterator[str]:
+    used = [option for option in _RECORDED if value_of(config, option)]
+    if used and config.actor.compile_layers == "true":
+        yield (
+            f"actor.compile_layers compiles layers, which then do not record the experts of a token, as "
+            f"{' and '.join(used)} requires. Set actor.compile_layers=false, or leave {' and '.join(used)} out."
+        )
+
+
 def balance_moves_routers_of_whole_sequences(config: Config, gpus: Gpus) -> Iterator[str]:
     actor = config.actor
     if not actor.router_aux_loss_coef:
@@ -57,5 +81,7 @@ def balance_moves_routers_of_whole_sequences(config: Config, gpus: Gpus) -> Iter
 EXPERT_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     model_has_experts,
     replayed_rows_are_of_single_turns,
+    biases_of_frozen_routers_stay,
+    recorded_routers_are_not_compiled,
     balance_moves_routers_of_whole_sequences,
 )

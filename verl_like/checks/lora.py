@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from verl_like.checks.experts import num_experts
 from verl_like.checks.gpus import Gpus
 from verl_like.config.schema import Config, RefConfig
 
@@ -47,6 +48,11 @@ def engine_takes_adapters(config: Config, gpus: Gpus) -> Iterator[str]:
         yield (
             f"model.lora.rank is {rank}, but vLLM supports adapters of rank {MAX_ENGINE_RANK} at most. Lower it, or "
             "set rollout.lora=merged."
+        )
+    elif gpus.runs_on_gpu(config) is False and num_experts(config, config.model.path):
+        yield (
+            f"rollout.lora is adapter, but {config.model.path} is a mixture of experts, whose layers vLLM computes "
+            "with adapters on GPUs alone. Set rollout.lora=merged."
         )
 
 

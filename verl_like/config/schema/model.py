@@ -18,7 +18,9 @@ class LoraConfig(Section):
     )
     alpha: int = positive(16, "Adapter outputs are scaled by alpha / rank.")
     targets: list[str] = option(
-        ["all-linear"], "Layers with adapters: all-linear (all except the output layer), or names such as q_proj."
+        ["all-linear"],
+        "Layers with adapters: all-linear (all except the output layer; attention in mixtures of experts), or names "
+        "such as q_proj.",
     )
 
 
