@@ -84,6 +84,14 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
 }
 
 
+def test_layers_of_models_of_pictures_are_not_compiled(tmp_path: Path) -> None:
+    path = model(tmp_path, "llava")
+    assert problems(model__path=path, actor__compile_layers="true") == [
+        f"{path} is a vision-language model, whose layers are not compiled. Set actor.compile_layers=false."
+    ]
+    assert not problems(model__path=model(tmp_path, "qwen3"), actor__compile_layers="true")
+
+
 @pytest.mark.parametrize(("changes", "reason", "remedy"), REFUSED.values(), ids=REFUSED)
 def test_what_does_not_read_pictures_is_refused_for_their_models_alone(
     tmp_path: Path, changes: dict[str, object], reason: str, remedy: str

@@ -172,6 +172,19 @@ def test_rows_of_a_parquet_file_may_be_read_from_several_batches(tmp_path: Path)
     assert [row.uid for row in rows[-2:]] == [f"x.parquet:{num_rows - 2}", f"x.parquet:{num_rows - 1}"]
 
 
+def test_views_of_arrow_are_read_as_the_values_they_are(tmp_path: Path) -> None:
+    rows = [{"prompt": "1", "image": b"x"}, {"prompt": "a prompt above twelve bytes", "image": None}]
+    schema = pa.schema([("prompt", pa.string_view()), ("image", pa.binary_view())])
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "x.parquet")
+    assert [row.values for row in read_rows([str(tmp_path / "x.parquet")])] == rows
+    nested = pa.struct([("bytes", pa.binary_view()), ("names", pa.large_list(pa.string_view()))])
+    plain = pa.struct([("bytes", pa.large_binary()), ("names", pa.large_list(pa.large_string()))])
+    field = records._without_views(pa.field("images", pa.list_(nested), metadata={"a": "b"}))
+    assert field.equals(pa.field("images", pa.list_(plain), metadata={"a": "b"}), check_metadata=True)
+    values = [[{"bytes": b"x", "names": ["a", None]}], None]
+    assert pa.array(values, pa.list_(nested)).cast(field.type).to_pylist() == values
+
+
 def test_a_parquet_file_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,26 @@ TEXT, EMPTY = {"type": "text", "text": "1+1"}, {"type": "image"}
             f"0{PAD}{PAD}1=",
             [SMALL, SMALL],
         ),
+        (
+            {
+                "prompt": [{"role": "system", "content": "<image>0"}, {"role": "user", "content": "1"}],
+                "images": [SMALL],
+            },
+            f"{PAD}01=",
+            [SMALL],
+        ),
+        (
+            {
+                "prompt": [
+                    {"role": "user", "content": "1"},
+                    {"role": "assistant", "content": [EMPTY, TEXT]},
+                    {"role": "user", "content": "2"},
+                ],
+                "images": [SMALL],
+            },
+            f"1{PAD}1+12=",
+            [SMALL],
+        ),
         ({"prompt": "1+1", "images": [SMALL], "image": "a red ball"}, f"{PAD}1+1=", [SMALL]),
         ({"prompt": user({"type": "text", "text": "<image>"})}, "<image>=", []),
     ],
@@ -159,6 +179,12 @@ def test_more_pictures_than_an_engine_reads_are_refused_at_the_start(tokenizer: 
 def test_an_image_of_pillow_is_read_as_png(tokenizer: PreTrainedTokenizerBase) -> None:
     [content] = images(one({"prompt": "1", "images": [Image.new("RGB", (4, 2), "red")]}, tokenizer))
     assert decoded(content).getpixel((0, 0)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("mode", ["I", "I;16"])
+def test_shades_of_16_bits_are_read_whatever_pillow_calls_them(mode: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    [content] = images(one({"prompt": "1", "images": [Image.new(mode, (4, 2), 257 * 9)]}, tokenizer))
+    assert decoded(content).getpixel((0, 0)) == (9, 9, 9)
 
 
 def test_a_custom_function_may_return_images_of_pillow(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -553,7 +579,7 @@ def test_palettes_become_rgb_with_their_transparency_on_white() -> None:
     assert (found.getpixel((0, 0)), found.getpixel((1, 1))) == ((255, 255, 255), (1, 2, 3))
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
 def test_a_picture_that_exif_turns_has_the_size_that_is_seen(form: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # rotate by 90 degrees clockwise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,8 @@ def test_a_file_that_changes_after_the_start_is_reported(tmp_path: Path, tokeniz
             r"has nframes=0; expected a whole number from 1 to 64",
         ),
         ({"prompt": "1", "videos": [{"video": MP4, "nframes": "9"}]}, r"has nframes='9'; expected a whole number"),
+        ({"prompt": "1", "videos": [{"video": MP4, "nframes": math.nan}]}, r"has nframes=nan; expected a whole number"),
+        ({"prompt": "1", "videos": [{"video": MP4, "nframes": math.inf}]}, r"has nframes=inf; expected a whole number"),
         (
             {"prompt": "1", "videos": [3]},
             r"its video 0 \(int\) is a int; expected bytes, a path or a URL.* list of frames",

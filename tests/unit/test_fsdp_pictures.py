@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,9 @@ from tests.unit._fsdp_picture_ranks import (
 from tests.unit._fsdp_ranks import PolicyLoss, build_engine, build_learner
 from tests.unit._rank_processes import join_ranks, leave_ranks, on_ranks
 from tests.unit.test_fsdp_engine import assert_same_run
-from verl_like.backends.pictures import forbidden_ids, is_of_vision
-from verl_like.config.schema import LoraConfig
+from verl_like.backends.fsdp.models import load_config
+from verl_like.backends.pictures import PictureReader, forbidden_ids, is_of_vision
+from verl_like.config.schema import LoraConfig, ModelConfig
 from verl_like.protocol import PICTURES, PROMPT_PICTURES, DataProto, Ragged
 
 LAYOUTS = pytest.mark.parametrize(
@@ -51,6 +53,27 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def expected(path: Path) -> dict[str, Any]:
     return updated(path, max_tokens=10_000)
+
+
+def test_the_token_of_a_picture_is_that_of_the_named_tokenizer(path: Path, tmp_path: Path) -> None:
+    shutil.copytree(path, tmp_path / "model")
+    if (path / "processor_config.json").exists():
+        pytest.skip("the processor that counts its tokens needs the tokenizer in the model's folder")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "model" / file).unlink()
+    known = ModelConfig(path=str(tmp_path / "model"), tokenizer_path=str(path))
+    assert PictureReader(known.path, model=known).token == reader_of(path).token
+
+
+def test_sections_of_a_config_are_not_overridden(path: Path) -> None:
+    for override, reason in (
+        ({"text_config": {"max_position_embeddings": 64}}, "'text_config', which is a section of"),
+        ({"vision_config": {"depth": 1}}, "'vision_config', which is a section of"),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"model\.override_config has {reason}.*expected a value outside sections"
+        ):
+            load_config(str(path), model=ModelConfig(path=str(path), override_config=override))
 
 
 def pictures_in(rows: DataProto) -> list[list[bytes]]:

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from verl_like.config.schema import ModelConfig
 from verl_like.context import current
 from verl_like.data.pictures import decoded
+from verl_like.remote_models import local_path
 
 SMALL_SIDE = 28  # pixels
 CACHED_BYTES = 2**28  # of pixels, in each process
@@ -104,7 +105,8 @@ class PictureReader:
 
         try:
             self._processor = AutoImageProcessor.from_pretrained(path, trust_remote_code=model.trust_remote_code)
-            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+            of_text = local_path(model.tokenizer_path) if model.tokenizer_path else path
+            tokenizer = AutoTokenizer.from_pretrained(of_text, trust_remote_code=model.trust_remote_code)
             self._counter: Any = None  # the processor of pictures and text, if that of pictures does not count tokens
             if not hasattr(self._processor, "merge_size"):
                 self._counter = AutoProcessor.from_pretrained(path, trust_remote_code=model.trust_remote_code)

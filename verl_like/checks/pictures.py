@@ -42,6 +42,8 @@ def pictures_are_read_by_what_supports_them(config: Config, gpus: Gpus) -> Itera
         yield f"{what}but a teacher with a privileged context reads text only. Set algorithm.distill_teacher=ref."
     if config.model.lora.rank and config.rollout.lora == "adapter":
         yield f"{what}but rollout.lora=adapter is for text models. Set rollout.lora=merged."
+    if config.actor.compile_layers == "true":
+        yield f"{what}whose layers are not compiled. Set actor.compile_layers=false."
     if config.ref.path or config.ref.teachers:
         yield f"{what}but its reference must be the model itself. Leave ref.path and ref.teachers empty."
 

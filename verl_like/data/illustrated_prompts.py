@@ -67,7 +67,7 @@ def illustrated_prompt(row: Row, data: DataConfig) -> IllustratedPrompt:
     with located(row):
         if isinstance(prompt, str) and not ((given.pictures or given.videos) and data.apply_chat_template):
             parts = text_parts(prompt)
-            _precede([(None, parts)], given)
+            _precede([parts], parts, given)
             if data.apply_chat_template or not positions_in(parts):
                 _check_counts(positions_in(parts), given, data)
                 return IllustratedPrompt(prompt, [])
@@ -78,7 +78,8 @@ def illustrated_prompt(row: Row, data: DataConfig) -> IllustratedPrompt:
         if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):
             return IllustratedPrompt(prompt, given.pictures)  # the renderer refuses it
         found = [(message, parts_of(message.get("content"))) for message in prompt]
-        _precede([pair for pair in found if pair[0].get("role") == "user" and isinstance(pair[1], list)], given)
+        of_user = next((parts for m, parts in found if m.get("role") == "user" and isinstance(parts, list)), None)
+        _precede([parts for _, parts in found], of_user, given)
         values = _values([each for _, parts in found for each in positions_in(parts)], given, data)
         return IllustratedPrompt(
             [{**m, "content": content_with(parts)} if isinstance(parts, list) else m for m, parts in found], values
@@ -134,12 +135,16 @@ def _digested(value: Any) -> bytes:
     return content_of(value, None, max_pixels=0)
 
 
-def _precede(of_users: Sequence[tuple[Any, Any]], given: _Columns) -> None:
-    """Add positions in front of the first text of the user for pictures and videos of a column without any position."""
-    if not of_users:
+def _precede(texts: Sequence[Any], first: Any, given: _Columns) -> None:
+    """Add positions in front of the first text of the user for pictures and videos of a column without any position.
+
+    Args:
+        texts: parts of all messages.
+        first: those of the first message of the user, which change; None without one.
+    """
+    if first is None:
         return
-    found = [each for _, parts in of_users for each in positions_in(parts)]
-    first = of_users[0][1]
+    found = [each for parts in texts for each in positions_in(parts)]
     for is_video, values in ((True, given.videos), (False, given.pictures)):
         if not any(each.is_video == is_video for each in found):
             first[:0] = [Position(is_video) for _ in values]

@@ -78,7 +78,7 @@ def size_of(content: bytes) -> tuple[int, int]:
     with _pillow(None):
         with _opened(content, None) as image:
             try:
-                is_turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # Orientation
+                is_turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8) and image.format != "TIFF"  # Orientation
             except Exception as error:
                 raise _undecodable(error) from error
             return (image.width, image.height) if is_turned else (image.height, image.width)
@@ -107,7 +107,9 @@ def png_of(image: Image) -> bytes:
     with _pillow(None):
         try:
             upright = ImageOps.exif_transpose(image)
-            if upright.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):  # those of PNG
+            if upright.mode == "I":  # 32 bits, of which a picture uses 16
+                upright = upright.convert("I;16")
+            if upright.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):  # those of PNG
                 upright = upright.convert("RGBA" if upright.has_transparency_data else "RGB")
             upright.save(file, "PNG", compress_level=1)
         except Exception as error:

@@ -236,10 +236,28 @@ def parquet_batches(path: Path, batch_size: int) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
             for batch in file.iter_batches(batch_size, use_threads=False):  # threads keep as much memory as the rows
                 num_read += batch.num_rows
-                yield batch
+                schema = pa.schema([_without_views(each) for each in batch.schema])
+                yield batch if schema.equals(batch.schema) else batch.cast(schema)
     except (pa.ArrowException, OSError) as error:  # OSError: a damaged page, in pyarrow 26.0
         where = f" from row {num_read} on" if num_read else ""
         raise ValueError(f"data file {path} cannot be read as parquet{where}: {error}. Write it again.") from error
+
+
+def _without_views(field: pa.Field) -> pa.Field:
+    """Return the field with the types that pyarrow can take rows of: it cannot of views (26.0)."""
+    types = pa.types
+    found = field.type
+    if types.is_string_view(found):
+        found = pa.large_string()
+    elif types.is_binary_view(found):
+        found = pa.large_binary()
+    elif types.is_struct(found):
+        found = pa.struct([_without_views(each) for each in found])
+    elif types.is_list(found):
+        found = pa.list_(_without_views(found.value_field))
+    elif types.is_large_list(found):
+        found = pa.large_list(_without_views(found.value_field))
+    return field.with_type(found)
 
 
 def plain_rows(batch: pa.RecordBatch, first: int, path: Path) -> list[Values]:

@@ -57,7 +57,7 @@ def video_of(value: Any, num_frames: Any, *, default: int) -> Video:
                 f"size. Remove the other keys, and set nframes or data.video_frames."
             )
     number = default if num_frames is None else num_frames
-    is_whole = isinstance(number, (int, float)) and not isinstance(number, bool) and number == int(number)
+    is_whole = isinstance(number, int | float) and not isinstance(number, bool) and float(number).is_integer()
     if not is_whole or not 1 <= number <= MAX_PICTURES:
         raise ValueError(
             f"a video has nframes={number!r:.40}; expected a whole number from 1 to {MAX_PICTURES}, as many pictures "

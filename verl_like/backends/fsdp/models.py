@@ -352,6 +352,7 @@ def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:
                 f"model.override_config has {name!r}, which the {type(config).__name__} of {path!r} does not know; "
                 f"it knows {sorted(known)}."
             )
+        _refuse_of_section(config, name, path)
         setattr(config, name, replacement)
     scales = {name: known[name] for name in _LOGIT_SCALES if name in known and known[name] not in (None, 1, 1.0)}
     if scales:
@@ -360,6 +361,18 @@ def load_config(path: str, *, model: ModelConfig) -> PreTrainedConfig:
             f"model."
         )
     return config
+
+
+def _refuse_of_section(config: PreTrainedConfig, name: str, path: str) -> None:
+    """Raise ValueError for a name that a section of the config has, or that is a section: neither is replaced."""
+    text = config.get_text_config()
+    is_section = isinstance(getattr(config, name), PreTrainedConfig)
+    if is_section or (text is not config and name in text.to_dict() and name not in PreTrainedConfig().to_dict()):
+        what = "is a section of" if is_section else "belongs to the section text_config of"
+        raise ValueError(
+            f"model.override_config has {name!r}, which {what} the {type(config).__name__} of {path!r}; expected a "
+            "value outside sections. Write it into config.json of a copy of the model."
+        )
 
 
 def _check_packable(config: PreTrainedConfig) -> None:
