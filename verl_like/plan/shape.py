@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from verl_like.plan.pictures import PictureSizes, picture_sizes
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
     from verl_like.plan.layers import CountedModel
 
@@ -116,14 +116,9 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
     Raises:
         ValueError: the model does not exist.
     """
-    import torch
-    from transformers import AutoModel
-
     from verl_like.backends.fsdp.fused_layers import is_gated, is_norm
-    from verl_like.backends.fsdp.loading import skeleton
-    from verl_like.backends.fsdp.models import attention_of_parts, load_config
-    from verl_like.backends.pictures import generator_class, reads_pictures
-    from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
+    from verl_like.backends.fsdp.models import load_config
+    from verl_like.backends.pictures import reads_pictures
     from verl_like.ops.routers import choose_with_biases, routers_of
     from verl_like.plan.layers import CountedModel
 
@@ -132,39 +127,26 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
     known, sees = text.to_dict(), reads_pictures(config)
     num_experts = next((known[name] for name in EXPERTS if known.get(name)), 1)
     is_counted = sees or num_experts > 1
-    register_packed_attention()
-    backbone = skeleton(
-        generator_class(config) if has_logits else AutoModel,
-        config,
-        attention=attention_of_parts(config, PACKED_ATTENTION if is_counted else "sdpa"),
-        dtype=torch.float32,
-        trust_remote_code=model.trust_remote_code,
-    )
+    backbone = _backbone(config, model, has_logits=has_logits, is_counted=is_counted)
     names = set(backbone._no_split_modules or ())
     reader = getattr(backbone.base_model, "language_model", backbone)  # of a model of pictures, what reads text
     layers = [module for module in reader.modules() if type(module).__name__ in names]
     sizes = [_size(layer) for layer in layers]
-    experts = [sum(p.numel() for name, p in layer.named_parameters() if ".experts." in name) for layer in layers]
-    chosen = min(known.get("num_experts_per_tok") or 1, num_experts)
-    active = [size - part * (1 - chosen / num_experts) for size, part in zip(sizes, experts, strict=True)]
+    in_experts, chosen = [_num_in_experts(layer) for layer in layers], known.get("num_experts_per_tok") or 1
+    experts = _expert_sizes(sizes, in_experts, top_k=min(chosen, num_experts))
     width = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # some families do not state it
-    expert_sizes = None
-    if any(experts):
-        expert_sizes = ExpertSizes(
-            num_parameters=sum(experts),
-            num_of_layer=max(experts),
-            num_rest_of_layer=max(size - part for size, part in zip(sizes, experts, strict=True)),
-            num_layers=sum(part > 0 for part in experts),
-            top_k=chosen,
-        )
-        width = chosen * (known.get("moe_intermediate_size") or width)
+    active = sizes
+    if experts is not None:
+        unused = 1 - experts.top_k / num_experts
+        active = [round(size - part * unused) for size, part in zip(sizes, in_experts, strict=True)]
+        width = experts.top_k * (known.get("moe_intermediate_size") or width)
     num_parameters = sum(p.numel() for p in backbone.parameters())
     embedding, output = backbone.get_input_embeddings(), backbone.get_output_embeddings() if has_logits else None
     is_tied = output is not None and output.weight is embedding.weight
     return ModelShape(
         num_parameters=num_parameters,
         num_layer_parameters=max(sizes, default=0),
-        num_active_layer_parameters=round(max(active, default=0)),
+        num_active_layer_parameters=max(active, default=0),
         num_root_parameters=num_parameters - sum(sizes),
         largest_tensor=max(p.numel() for p in backbone.parameters()),
         num_layers=len(layers),
@@ -180,10 +162,47 @@ def model_shape(path: str, model: ModelConfig, *, has_logits: bool = True) -> Mo
         # Formulas need both; a mixture of experts may have norms alone.
         has_fused_kernels=any(is_gated(part) or (is_counted and is_norm(part)) for part in backbone.modules()),
         num_adapter_parameters=_num_adapter_parameters(backbone, model.lora),  # it changes the layers
-        experts=expert_sizes,
+        experts=experts,
         has_router_biases=choose_with_biases(routers_of(backbone)),
         counted=CountedModel(backbone, layers) if is_counted else None,
         **(_of_vision(backbone, path, model, names) if sees else {}),
+    )
+
+
+def _backbone(config: PreTrainedConfig, model: ModelConfig, *, has_logits: bool, is_counted: bool) -> Any:
+    """Return the model on the meta device."""
+    import torch
+    from transformers import AutoModel
+
+    from verl_like.backends.fsdp.loading import skeleton
+    from verl_like.backends.fsdp.models import attention_of_parts
+    from verl_like.backends.pictures import generator_class
+    from verl_like.ops.attention import PACKED_ATTENTION, register_packed_attention
+
+    register_packed_attention()
+    return skeleton(
+        generator_class(config) if has_logits else AutoModel,
+        config,
+        attention=attention_of_parts(config, PACKED_ATTENTION if is_counted else "sdpa"),
+        dtype=torch.float32,
+        trust_remote_code=model.trust_remote_code,
+    )
+
+
+def _num_in_experts(layer: nn.Module) -> int:
+    return sum(parameter.numel() for name, parameter in layer.named_parameters() if ".experts." in name)
+
+
+def _expert_sizes(sizes: Sequence[int], in_experts: Sequence[int], *, top_k: int) -> ExpertSizes | None:
+    """Return the sizes of the experts, from the parameters of each layer and those in its experts."""
+    if not any(in_experts):
+        return None
+    return ExpertSizes(
+        num_parameters=sum(in_experts),
+        num_of_layer=max(in_experts),
+        num_rest_of_layer=max(size - part for size, part in zip(sizes, in_experts, strict=True)),
+        num_layers=sum(part > 0 for part in in_experts),
+        top_k=top_k,
     )
 
 
