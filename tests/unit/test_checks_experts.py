@@ -101,3 +101,13 @@ def test_what_reads_the_experts_of_tokens_is_not_compiled(tmp_path: Path, option
     assert f"as {name} requires. Set actor.compile_layers=false, or leave {name} out." in problem
     assert not problems(model__path=path, actor__compile_layers="auto", **{option: value})
     assert not problems(model__path=path, actor__compile_layers="true", actor__freeze_router=True)
+
+
+def test_a_token_does_not_choose_more_experts_than_there_are(tmp_path: Path) -> None:
+    path = model(tmp_path, num_experts=4, num_experts_per_tok=4)
+    assert not problems(model__path=path)
+    assert problems(model__path=path, model__override_config={"num_experts_per_tok": 9}) == [
+        f"{path} chooses 9 experts for a token (num_experts_per_tok in its config.json or in model.override_config), "
+        "but a layer has 4. Lower num_experts_per_tok."
+    ]
+    assert not problems(model__path=model(tmp_path, num_experts_per_tok=2)), "a dense model may have the field"

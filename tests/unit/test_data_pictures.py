@@ -115,6 +115,9 @@ TEXT, EMPTY = {"type": "text", "text": "1+1"}, {"type": "image"}
         ({"prompt": "1+1", "images": [{"bytes": SMALL, "path": "gone.png"}]}, f"{PAD}1+1=", [SMALL]),
         ({"prompt": "1+1", "image": {"bytes": SMALL, "path": None}}, f"{PAD}1+1=", [SMALL]),
         ({"prompt": "1+1", "images": [data_url(SMALL)]}, f"{PAD}1+1=", [SMALL]),
+        ({"prompt": "1+1", "images": [{"image": data_url(SMALL)}]}, f"{PAD}1+1=", [SMALL]),
+        ({"prompt": "1+1", "images": [{"type": "image", "image": SMALL, "url": None}]}, f"{PAD}1+1=", [SMALL]),
+        ({"prompt": "1+1", "image": {"url": data_url(SMALL)}}, f"{PAD}1+1=", [SMALL]),
         ({"prompt": "1<image>+<image>1", "images": [SMALL, LARGE]}, f"1{PAD}+{PAD}1=", [SMALL, LARGE]),
         ({"prompt": [{"role": "user", "content": "<image>1"}], "images": [SMALL]}, f"{PAD}1=", [SMALL]),
         ({"prompt": user(TEXT, EMPTY), "images": [SMALL]}, f"1+1{PAD}=", [SMALL]),
@@ -406,7 +409,9 @@ def test_paths_that_leave_the_folder_are_refused(path: str, tmp_path: Path, toke
     (rows / "link.png").symlink_to(tmp_path / "secret.png")
     (rows / "linked").symlink_to(tmp_path)
     path = str(tmp_path / "secret.png") if path == "ABSOLUTE" else path
-    for row in ({"prompt": "1", "images": [path]}, {"prompt": user({"type": "image", "path": path})}):
+    of_columns: list[Any] = [path, {"image": path}, {"path": path}]
+    rows_of = [{"prompt": "1", "images": [value]} for value in of_columns]
+    for row in (*rows_of, {"prompt": user({"type": "image", "path": path})}):
         with pytest.raises(ValueError, match=r"row 0 of .* leads to .*secret\.png, outside of .*rows, where no file"):
             dataset(jsonl(rows / "x.jsonl", row), tokenizer)
 

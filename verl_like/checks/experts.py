@@ -10,6 +10,7 @@ from verl_like.config.options import value_of
 from verl_like.config.schema import Config
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # names of the number of experts
+_TOP_K = "num_experts_per_tok"
 _RECORDED = ("rollout.router_replay", "actor.router_bias_rate", "actor.router_aux_loss_coef")
 _OFF = "or set rollout.router_replay=false."
 
@@ -35,6 +36,16 @@ def model_has_experts(config: Config, gpus: Gpus) -> Iterator[str]:
         yield (
             f"{option} is {str(value_of(config, option)).lower()}, but {config.model.path} has no experts "
             f"({', '.join(EXPERTS)} in its config.json). Name a mixture of experts, or set {option}={off[option]}."
+        )
+
+
+def tokens_choose_among_the_experts(config: Config, gpus: Gpus) -> Iterator[str]:
+    model = config_of(config.model.path, config.model.override_config) if config.model.path else {}
+    chosen, number = model.get(_TOP_K), num_experts(config, config.model.path)
+    if isinstance(chosen, int) and chosen > number > 0:
+        yield (
+            f"{config.model.path} chooses {chosen} experts for a token ({_TOP_K} in its config.json or in "
+            f"model.override_config), but a layer has {number}. Lower {_TOP_K}."
         )
 
 
@@ -80,6 +91,7 @@ def balance_moves_routers_of_whole_sequences(config: Config, gpus: Gpus) -> Iter
 
 EXPERT_RULES: tuple[Callable[[Config, Gpus], Iterator[str]], ...] = (
     model_has_experts,
+    tokens_choose_among_the_experts,
     replayed_rows_are_of_single_turns,
     biases_of_frozen_routers_stay,
     recorded_routers_are_not_compiled,

@@ -62,7 +62,8 @@ def illustrated_prompt(row: Row, data: DataConfig) -> IllustratedPrompt:
     columns = picture_columns(row, data)
     refuse_other_media(row, (*columns, data.video_key), data)
     given = _Columns(
-        [value for name in columns for value in _listed(row.values[name])], _listed(row.values.get(data.video_key))
+        [_picture(value) for name in columns for value in _listed(row.values[name])],
+        _listed(row.values.get(data.video_key)),
     )
     with located(row):
         if isinstance(prompt, str) and not ((given.pictures or given.videos) and data.apply_chat_template):
@@ -177,6 +178,14 @@ def _check_counts(positions: Sequence[Position], given: _Columns, data: DataConf
             f"one for each. Add or remove videos or placeholders; write {VIDEO_PLACEHOLDER} as a text part "
             f"({{type: text}}) where it is meant as text."
         )
+
+
+def _picture(value: Any) -> Any:
+    """Return the picture in verl's form ``{image: PICTURE}``, or the value itself."""
+    if not isinstance(value, dict):
+        return value
+    given = {name: each for name, each in value.items() if each is not None and (name, each) != ("type", "image")}
+    return next(iter(given.values())) if given.keys() in ({"image"}, {"url"}) else value
 
 
 def _listed(value: Any) -> list[Any]:

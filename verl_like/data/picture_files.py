@@ -112,7 +112,7 @@ def is_pillow_image(value: object) -> TypeGuard[Any]:
 
 def picture_name(value: Any) -> str:
     """Return the name of a picture for messages: its path or URL, or its type."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and {"bytes", "path"} & value.keys():
         encoded, path = value.get("bytes"), value.get("path")
         value = path if path is not None else encoded
     if isinstance(value, str):
