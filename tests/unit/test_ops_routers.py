@@ -21,7 +21,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from verl_like.ops.routers import OWN, Routers
+from verl_like.ops.routers import OWN, Routers, Sequences
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 50,
@@ -141,3 +141,11 @@ def test_a_router_that_masks_the_weights_of_other_groups_is_refused() -> None:
     config = DeepseekV2Config(**SHAPE, **LATENT, topk_method="group_limited_greedy", n_group=2, topk_group=1)
     with pytest.raises(ValueError, match="group_limited_greedy"):
         Routers(made(config))
+
+
+def test_a_router_without_affinities_of_all_experts_is_not_balanced() -> None:
+    model = made(CONFIGS["gpt-oss"]())
+    positions = torch.arange(IDS.numel())
+    Routers(model).balance(Sequences(positions, positions // IDS.shape[1], len(IDS)))
+    with pytest.raises(ValueError, match=r"GptOssTopKRouter takes neither .* Set actor\.router_aux_loss_coef=0\."):
+        logits(model)

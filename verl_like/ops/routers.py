@@ -184,7 +184,11 @@ class Routers:
         if weights is not None:
             self._add_load(layer, choice.chosen, weights)
         if sequences is not None:
-            assert choice.affinities is not None, "a router took neither the softmax nor the sigmoid of its logits"
+            if choice.affinities is None:
+                raise ValueError(
+                    f"{type(self._routers[layer]).__name__} takes neither the softmax nor the sigmoid of the logits of "
+                    "all experts, by which actor.router_aux_loss_coef balances them. Set actor.router_aux_loss_coef=0."
+                )
             self._imbalances[layer] = imbalance(choice.affinities, choice.chosen, sequences)
         self._num_other += choice.num_other
         self._num_given += choice.num_given
