@@ -43,6 +43,14 @@ def choose_with_biases(routers: Collection[Any]) -> bool:
     return bool(routers) and all(hasattr(router, _BIAS) for router in routers)
 
 
+def lacks_biases(rate: float, model: str) -> str:
+    """Return the refusal of ``actor.router_bias_rate`` for a model whose routers have no biases."""
+    return (
+        f"actor.router_bias_rate is {rate:g}, but {model} has no routers that choose with a bias. Name such a model "
+        "(DeepSeek-V3, GLM-4.5), or set actor.router_bias_rate=0."
+    )
+
+
 class Sequences(NamedTuple):
     """The positions of a pass at which experts are balanced.
 

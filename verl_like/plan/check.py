@@ -36,12 +36,9 @@ def check_memory(config: Config) -> RunPlan | None:
     shapes = shapes_of(config)
     rate = config.actor.router_bias_rate
     if rate and not shapes["actor"].has_router_biases:
-        refuse(
-            [
-                f"actor.router_bias_rate is {rate:g}, but {config.model.path} has no routers that choose with a bias. "
-                "Name such a model (DeepSeek-V3, GLM-4.5), or set actor.router_bias_rate=0."
-            ]
-        )
+        from verl_like.ops.routers import lacks_biases
+
+        refuse([lacks_biases(rate, config.model.path)])
     plan = plan_of(config, shapes, location)
     if not plan.holds_a_row:  # only a warning: the engine's working memory is an estimate
         log.warning("%s", shortage(plan))

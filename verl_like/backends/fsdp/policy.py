@@ -28,7 +28,7 @@ from verl_like.ops.compilation import TileSpec, compiled_tile_functions, tile_fu
 from verl_like.ops.divergence import GeneralisedJsd
 from verl_like.ops.log_probs import TokenStatsFunction
 from verl_like.ops.packing import ModelInputs, to_padded
-from verl_like.ops.routers import Routers, Sequences, routers_of
+from verl_like.ops.routers import Routers, Sequences, lacks_biases, routers_of
 from verl_like.protocol import FEATURES, RESPONSE_FEATURES, DataProto
 
 
@@ -52,11 +52,7 @@ class FsdpPolicy(LearningEngine[PolicyModel]):
         if self.settings.router_replay or (routers_of(found.backbone) and not self.settings.is_frozen):
             found.routers = Routers(found.backbone, replays=self.settings.router_replay)
         if self.settings.router_bias_rate and (found.routers is None or not found.routers.has_biases()):
-            raise ValueError(
-                f"actor.router_bias_rate is {self.settings.router_bias_rate:g}, but {type(found.backbone).__name__} "
-                "has no routers that choose with a bias. Name such a model (DeepSeek-V3, GLM-4.5), or set "
-                "actor.router_bias_rate=0."
-            )
+            raise ValueError(lacks_biases(self.settings.router_bias_rate, type(found.backbone).__name__))
         return found
 
     def _pictures_of(self, rows: DataProto) -> RowPictures | None:
