@@ -24,7 +24,7 @@ ARGS ?=
 # `make test` leaves out what is LONG, and `make test-all` runs that alone. Each runs JOBS test files in parallel (tests of
 # one file share fixtures, so one process runs them) and then, one by one, the tests that measure time or need a GPU.
 JOBS ?= 2
-LONG := (slow or whole_recipe)
+LONG := (slow or nightly)
 EXCLUSIVE := $(if $(filter cpu,$(ACCELERATOR)),alone and not gpu,(alone or gpu))
 # Files with such tests, so that the second phase does not collect all others.
 EXCLUSIVE_FILES = $(shell grep -rlE 'mark\.(alone|gpu)\b' tests --include='test_*.py' | sort)
@@ -93,7 +93,7 @@ chaos: setup  ## inject a fault into every stage and process of the real stack; 
 	$(BIN)/python -m benchmarks.chaos $(ARGS)
 
 e2e-algorithms: setup  ## run the arithmetic recipe with adapters and with seven algorithms; print a table of results (about 20 minutes)
-	$(BIN)/python -m pytest tests/e2e -m whole_recipe
+	$(BIN)/python -m pytest tests/e2e/test_lora.py -m nightly
 	$(BIN)/python -m recipes.arithmetic.algorithms $(ARGS)
 
 lint: setup  ## check rules, format and English of code and pages

@@ -20,6 +20,7 @@ PRESETS = sorted(path.stem for path in (ROOT / "conf/algorithm").glob("*.yaml"))
 # What an algorithm computes does not depend on the engine, and transformers starts in half the time.
 PLAIN_ENGINE = "rollout=hf"
 ON_VLLM = ("dapo", "ppo")
+BY_DAY = {"dapo", "ppo", "reinforce_pp", "rloo"}  # with a critic, a reference, resampling; the others each night
 MORE_PASSES = {
     "ppo": ["values", "update_critic"],
     "reinforce_pp": ["ref_log_probs"],
@@ -73,7 +74,9 @@ def with_environment(arithmetic: Path, folder: Path) -> list[str]:
     return [f"model.path={model}", "data.apply_chat_template=true", *named]
 
 
-@pytest.mark.parametrize("preset", slow_but({"grpo"}, ((preset, (preset,)) for preset in PRESETS)))
+@pytest.mark.parametrize(
+    "preset", slow_but({"grpo"}, ((preset, (preset,)) for preset in PRESETS), nightly={*PRESETS} - {"grpo"} - BY_DAY)
+)
 def test_a_preset_trains_without_an_unused_pass(preset: str, arithmetic: Path, teacher: Path, tmp_path: Path) -> None:
     """Two updates a step, so that the second one's ratios are not 1, and old log-probs are read."""
     extra = EXTRA.get(preset, []) if preset not in OF_TURNS else with_environment(arithmetic, tmp_path)

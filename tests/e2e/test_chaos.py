@@ -57,7 +57,7 @@ def test_the_books_add_up_for_every_process_and_the_trace_shows_a_lane_for_each(
     assert {"rollout", "update_actor"} <= {event["name"] for event in events if event["ph"] == "X"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_is_killed_in_mid_episode_continues_to_the_numbers_of_an_undisturbed_one(tmp_path: Path) -> None:
     data = make_data(tmp_path / "data")
     reference = undisturbed(tmp_path / "undisturbed", data, KILLED)

@@ -239,14 +239,6 @@ def test_config_of_an_unknown_key_is_an_error(capsys: pytest.CaptureFixture[str]
     assert "did you mean rollout.n?" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_doctor_says_what_is_there_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor"]) == 0
-    message = capsys.readouterr().out
-    for word in ("torch", "ray", "vllm", "attention"):
-        assert word in message
-
-
 def test_an_unknown_command_lists_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["trian"])

@@ -31,7 +31,7 @@ def write_threads(file: str) -> None:
     ("overrides", "threads"),
     [
         pytest.param(["cluster.threads_per_worker=1"], 1, id="one-thread-as-asked"),
-        pytest.param([], usable_cores(), id="all-cores-by-itself", marks=pytest.mark.slow),
+        pytest.param([], usable_cores(), id="all-cores-by-itself", marks=pytest.mark.nightly),
     ],
 )
 def test_the_threads_of_a_worker_are_in_force(

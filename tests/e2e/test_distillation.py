@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests._tiers import slow_but
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import Run, arguments, train
 from verl_like.cli import main
@@ -31,8 +32,7 @@ def check_continued(whole: Run, data: Path, out: Path, options: tuple[str, ...],
         assert {name: resumed.metrics[step][name] for name in numbers} == numbers, f"step {step}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but((), ((kind, (kind,)) for kind in KINDS), nightly={"pg"}))
 def test_a_run_comes_closer_to_its_teacher_and_continues_bit_for_bit(
     kind: str, arithmetic: Path, teacher: Path, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
@@ -67,10 +67,10 @@ def hints(arithmetic: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 PRIVILEGED = ("data.teacher_prompt='{{ privileged_context }}{{ content }}'", "data.max_privileged_context_length=4")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("teacher", "kind"), [("base", "pg"), ("self", "pg"), ("ema", "pg"), ("self", "jsd"), ("ema", "jsd")]
-)
+VERSIONS = {f"{teacher}-{kind}": (teacher, kind) for teacher, kind in (("base", "pg"), ("ema", "pg"), ("self", "jsd"))}
+
+
+@pytest.mark.parametrize(("teacher", "kind"), slow_but((), VERSIONS.items(), nightly={*VERSIONS} - {"ema-pg"}))
 def test_a_run_learns_from_a_version_of_its_policy_and_continues_bit_for_bit(
     teacher: str, kind: str, arithmetic: Path, hints: Path, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
@@ -124,15 +124,10 @@ def log_probs(model: Path, prompt: list[int], response: list[int]) -> np.ndarray
     return found.gather(-1, torch.tensor(response)[:, None])[:, 0].numpy()
 
 
-SEVERAL = {
-    "pg": KINDS["pg"],
-    "pg in own workers": (*KINDS["pg"], "cluster.placement={trainer: 1, ref: 1}"),
-    "jsd": KINDS["jsd"],
-}
+SEVERAL = {"pg in own workers": (*KINDS["pg"], "cluster.placement={trainer: 1, ref: 1}"), "jsd": KINDS["jsd"]}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", SEVERAL)
+@pytest.mark.parametrize("kind", slow_but((), ((kind, (kind,)) for kind in SEVERAL), nightly={"pg in own workers"}))
 def test_each_row_learns_from_the_teacher_that_it_names(
     kind: str, arithmetic: Path, teacher: Path, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:

@@ -6,9 +6,10 @@ The checkout's recipes train for two steps instead of 200, with a checkpoint aft
 - ``make test`` trains once, from random weights, and passes each command through everything that happens before workers
   start: the training commands with ``--dry-run``, the others as printed. Rows of the table of overrides are composed,
   checked and given their run folder.
-- ``make test-all`` runs each command in full. The first ``make train`` is a separate process, and nothing else about
-  it is changed. What follows runs in one process through the same entry points and shares its Ray, with one worker that
-  generates in plain transformers: a start then takes seconds. A row is trained where a page prints it as a command.
+- ``make test-all`` runs each command in full; those of other pages than README are ``nightly``. The first command,
+  ``make train``, is a separate process, and nothing else about it is changed. What follows runs in one process through
+  the same entry points and shares its Ray, with one worker that generates in plain transformers: a start then takes
+  seconds. A row is trained where a page prints it as a command.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from recipes.arithmetic.prepare import write_all
 from recipes.arithmetic.train import RECIPE as ARITHMETIC
 from recipes.from_scratch import DATA_SEED
 from tests._documented import RECIPE, Command, commands, files
+from tests._tiers import slow_but
 from tests.e2e._command_process import CommandProcess, status_of
 from tests.e2e._kept_workers import KeptWorkers
 from tests.e2e.conftest import ROOT, SHARED_DATA
@@ -52,7 +54,7 @@ NOT_RUN = {
     "would run the test within itself": (
         "make test",
         "make test-all",
-        "make test-all LONG=slow",
+        "make test-all LONG='(slow and not nightly)'",
         "make test ARGS=--record-durations",
         "make e2e",
         "make unit",
@@ -112,6 +114,8 @@ NOT_RUN = {
                 "async_speedup",
                 "on_sync",
                 "experts",
+                "router_replay",
+                "report",
                 "update",
                 "rollout",
                 "skewed_rollout",
@@ -387,10 +391,6 @@ def skip_without_its_data(command: Command) -> None:
         pytest.skip(f"{SHARED_DATA} is not here")
 
 
-def identified(chosen: list[Command]) -> list[object]:
-    return [pytest.param(command, id=command.text) for command in chosen]
-
-
 def test_what_is_not_run_is_still_printed() -> None:
     assert set(REASONS) - {command.text for command in COMMANDS} == set()
     assert set(PARSED_ONLY) <= {command.text for command in LINES}
@@ -434,7 +434,7 @@ def test_a_make_around_the_tests_does_not_reach_the_commands(monkeypatch: pytest
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # modules that tests have imported
-@pytest.mark.parametrize("command", identified(LINES))
+@pytest.mark.parametrize("command", LINES, ids=[command.text for command in LINES])
 def test_a_command_is_accepted_as_printed(command: Command, trained_here: Path) -> None:
     skip_without_its_data(command)
     if command.text in PARSED_ONLY:
@@ -453,9 +453,15 @@ def test_the_overrides_compose_pass_the_checks_and_use_separate_folders(trained_
         folder.claim(composed.yaml(), job="train")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("command", identified(LINES))
+@pytest.mark.parametrize(
+    "command",
+    slow_but(
+        (),
+        ((command.text, (command,)) for command in LINES),
+        nightly=[command.text for command in LINES if command.page != "README.md"],
+    ),
+)
 def test_a_command_runs_as_printed(
     command: Command, checkout: Path, trained: str, commands_here: CommandProcess
 ) -> None:

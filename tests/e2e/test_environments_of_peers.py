@@ -160,7 +160,7 @@ def test_a_game_of_gem_in_an_interpreter_that_has_gem(trained: Trained) -> None:
     assert all("You are playing Guess The Number." in text for text in first)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_other_python
 def test_a_taskset_of_verifiers_in_an_interpreter_that_has_verifiers(
     trained: Trained, monkeypatch: pytest.MonkeyPatch

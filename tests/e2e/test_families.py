@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests._tiers import slow_but
 from tests.e2e.conftest import train
 from tests.families.models import FAMILIES
 from tests.families.page import PAGE, page
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
+BY_DAY = {"Qwen2.5", "Qwen3", "Llama 3", "Qwen3-MoE", "Gemma 3"}
 
 
 REWARD = """
@@ -19,8 +21,7 @@ def varied(data_source, solution_str, ground_truth, extra_info):
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", slow_but((), ((name, (name,)) for name in FAMILIES), nightly={*FAMILIES} - BY_DAY))
 def test_a_family_learns_with_engine_and_trainer_in_agreement(name: str, arithmetic: Path, tmp_path: Path) -> None:
     family = FAMILIES[name]
     family.write(tmp_path / "model")

@@ -27,7 +27,7 @@ def folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(540)
 def test_a_dry_run_goes_through_every_check_and_leaves_nothing(folder: Path) -> None:
     ran = subprocess.run(

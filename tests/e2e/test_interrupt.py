@@ -187,7 +187,7 @@ def test_an_interrupted_and_killed_run_continues_to_the_numbers_of_an_undisturbe
     ).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_number_of_workers_continues_with_the_same_numbers(
     arithmetic: Path, tmp_path: Path, ray_cluster: None
 ) -> None:

@@ -94,7 +94,7 @@ def test_a_run_continues_from_its_adapter(merged: Run, arithmetic: Path, tmp_pat
         assert torch.equal(tensor, expected[name]), name
 
 
-@pytest.mark.whole_recipe
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_rank_eight_learns_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_all(tmp_path / "data", 0)

@@ -35,6 +35,10 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 FAMILY = "Qwen2.5-VL"  # of the tests that are about one
 OF_ONE_FAMILY = pytest.mark.parametrize("family", [FAMILY], indirect=True)
+NAMED = [(name, (name,)) for name in PICTURE_FAMILIES]
+OTHERS_AT_NIGHT = pytest.mark.parametrize(
+    "family", slow_but({FAMILY}, NAMED, nightly={*PICTURE_FAMILIES} - {FAMILY}), indirect=True
+)
 RECIPE = Path(__file__).parents[2] / "recipes/colours"
 REWARD = """
 def varied(data_source, solution_str, ground_truth, extra_info):
@@ -99,7 +103,7 @@ def trained(name: str, colours: Path, out: Path, *overrides: str) -> Run:
     )
 
 
-@pytest.fixture(scope="module", params=slow_but({FAMILY}, [(name, (name,)) for name in PICTURE_FAMILIES]))
+@pytest.fixture(scope="module", params=slow_but({FAMILY}, NAMED))
 def family(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -166,9 +170,8 @@ WAYS: dict[str, tuple[tuple[str, ...], float]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("overrides", "tolerance"), slow_but({"padded"}, ((name, values) for name, values in WAYS.items()))
-)
+@OTHERS_AT_NIGHT
+@pytest.mark.parametrize(("overrides", "tolerance"), slow_but({"padded"}, WAYS.items(), nightly={"whole-prompts"}))
 def test_how_a_step_is_computed_does_not_change_its_numbers(
     run: Run, family: str, colours: Path, tmp_path: Path, overrides: tuple[str, ...], tolerance: float
 ) -> None:
@@ -180,6 +183,7 @@ def test_how_a_step_is_computed_does_not_change_its_numbers(
 
 
 @pytest.mark.slow
+@OTHERS_AT_NIGHT
 def test_a_run_continues_bit_for_bit(
     run: Run, family: str, colours: Path, tmp_path: Path, ray_cluster: KeptWorkers
 ) -> None:
@@ -190,9 +194,8 @@ def test_a_run_continues_bit_for_bit(
     assert not differences(resumed.folder, run.folder)
 
 
-@pytest.mark.slow
 @OF_ONE_FAMILY
-@pytest.mark.parametrize("max_staleness", [0, 1])
+@pytest.mark.parametrize("max_staleness", slow_but((), (("0", (0,)), ("1", (1,))), nightly={"0"}))
 def test_an_asynchronous_schedule_trains_with_separate_engines(
     family: str, colours: Path, tmp_path: Path, max_staleness: int
 ) -> None:
@@ -236,6 +239,7 @@ def test_draws_with_and_without_pictures_make_one_batch(family: str, colours: Pa
 
 
 @pytest.mark.slow
+@OTHERS_AT_NIGHT
 def test_frozen_vision_is_exported_as_it_was(family: str, colours: Path, tmp_path: Path) -> None:
     found = trained(family, colours, tmp_path, "model.freeze_vision=true", "trainer.total_training_steps=1")
     before, after = (load_file(folder / "model.safetensors") for folder in (colours / family, found.folder / "model"))
@@ -244,7 +248,7 @@ def test_frozen_vision_is_exported_as_it_was(family: str, colours: Path, tmp_pat
     assert unchanged == {name for name in before if is_of_vision(name.removeprefix("model."))}
 
 
-@pytest.mark.whole_recipe
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_recipe_learns_colours(tmp_path: Path) -> None:
     write_all(tmp_path / "data", 0)

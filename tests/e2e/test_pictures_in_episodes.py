@@ -126,9 +126,10 @@ WAYS = {
 }
 
 
-@pytest.mark.slow
 @OF_ONE_FAMILY
-@pytest.mark.parametrize("overrides", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    "overrides", slow_but((), ((name, (words,)) for name, words in WAYS.items()), nightly={"padded", "one-worker"})
+)
 def test_how_a_step_is_computed_does_not_change_its_numbers(
     run: Run, family: str, colours: Path, tmp_path: Path, overrides: tuple[str, ...]
 ) -> None:
@@ -210,7 +211,7 @@ def test_hostile_pictures_end_their_episodes_and_not_the_run(family: str, colour
     assert found.metrics[1]["rollout/log_prob_diff_max"] < 1e-4 and found.metrics[1]["actor/grad_norm"] > 0
 
 
-@pytest.mark.whole_recipe
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_the_gallery_learns_colours(tmp_path: Path) -> None:
     write_all(tmp_path / "data", 0)

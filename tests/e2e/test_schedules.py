@@ -67,8 +67,7 @@ def test_an_engine_in_a_separate_worker_gives_the_numbers_of_a_shared_one(
     assert all(metrics["rollout/log_prob_diff_max"] < 1e-4 for metrics in placed.metrics.values())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pool", ["critic", "ref"])
+@pytest.mark.parametrize("pool", slow_but((), (("critic", ("critic",)), ("ref", ("ref",))), nightly={"critic"}))
 def test_a_model_in_separate_workers_gives_the_numbers_of_a_shared_one(
     pool: str, arithmetic: Path, tmp_path: Path
 ) -> None:
@@ -185,7 +184,7 @@ def test_a_killed_engine_is_replaced_and_its_prompts_are_generated_again(
     assert max(metrics["rollout/staleness_max"] for metrics in found.metrics.values()) <= 1
 
 
-@pytest.mark.parametrize("schedule", [pytest.param("one_step_off", marks=pytest.mark.slow), "async"])
+@pytest.mark.parametrize("schedule", [pytest.param("one_step_off", marks=pytest.mark.nightly), "async"])
 def test_prompts_in_flight_are_drawn_again_after_a_resume_and_no_others(
     schedule: str, arithmetic: Path, tmp_path: Path
 ) -> None:
@@ -229,8 +228,7 @@ def test_what_a_step_uses_works_on_the_asynchronous_schedule(
     assert any(metrics["actor/grad_norm"] > 0 for metrics in found.metrics.values())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dealing", ["ahead", "queue"])
+@pytest.mark.parametrize("dealing", slow_but((), (("ahead", ("ahead",)), ("queue", ("queue",))), nightly={"queue"}))
 def test_a_recorded_schedule_repeats_bit_for_bit(dealing: str, arithmetic: Path, tmp_path: Path) -> None:
     words = (
         f"rollout.dealing={dealing}",
@@ -358,7 +356,11 @@ def test_a_sync_does_not_wait_for_the_longest_request(arithmetic: Path, tmp_path
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(("cluster.placement={trainer: 2, rollout: 1}", "actor.fsdp.shard_size=all"), id="two-trainers"),
+        pytest.param(
+            ("cluster.placement={trainer: 2, rollout: 1}", "actor.fsdp.shard_size=all"),
+            id="two-trainers",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(
             ("cluster.placement={trainer: 1, rollout: 2}", "rollout.tensor_parallel_size=2"), id="tensor-parallel"
         ),

@@ -214,7 +214,11 @@ WAYS = {
 
 @pytest.mark.parametrize(
     "overrides",
-    slow_but({"tensor-parallel-and-shared-sequences"}, ((name, (overrides,)) for name, overrides in WAYS.items())),
+    slow_but(
+        {"tensor-parallel-and-shared-sequences"},
+        ((name, (overrides,)) for name, overrides in WAYS.items()),
+        nightly={"one-rank-padded"},
+    ),
 )
 def test_how_a_step_is_computed_does_not_change_its_numbers(
     grpo: Run, arithmetic: Path, tmp_path: Path, overrides: list[str]

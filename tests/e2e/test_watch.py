@@ -43,7 +43,7 @@ def head_at(url: str) -> dict[str, Any]:
     return head
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_is_followed_until_it_ends(arithmetic: Path, tmp_path: Path, started: dict[str, StartedCommand]) -> None:
     (tmp_path / "slow.py").write_text(SLOW_REWARD)
     run = tmp_path / "watched"

@@ -208,7 +208,9 @@ def solutions() -> list[tuple[str, str]]:
     return [(steps.rstrip(), final.strip()) for steps, final in (answer.rsplit("####", 1) for answer in answers)]
 
 
-@pytest.mark.parametrize("every", [pytest.param(20, id="one-of-20"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "every", [pytest.param(20, id="one-of-20"), pytest.param(1, id="all", marks=pytest.mark.nightly)]
+)
 def test_a_gsm8k_solution_is_as_right_in_a_box_as_without(solutions: list[tuple[str, str]], every: int) -> None:
     found = []
     for i, (steps, final) in enumerate(solutions[::every]):

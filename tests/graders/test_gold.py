@@ -95,7 +95,9 @@ def test_a_gsm8k_ground_truth_written_differently_is_correct_for_the_math_grader
         assert not found, f"{kind}: {lines(found)}"
 
 
-@pytest.mark.parametrize("every", [pytest.param(20, id="one-of-20"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "every", [pytest.param(20, id="one-of-20"), pytest.param(1, id="all", marks=pytest.mark.nightly)]
+)
 def test_a_gsm8k_ground_truth_written_differently_is_correct_for_its_own_grader(
     solutions: list[str], every: int
 ) -> None:

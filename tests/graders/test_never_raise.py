@@ -126,7 +126,7 @@ ENDS = ("", "1", "\\boxed{2}", "x\\boxed{2}", "!1", "}", "°x", "</answer")
         pytest.param(
             {end: (1900, 20_000) if end in ENDS_OF_LONG_ONES else (1900,) for end in ENDS},
             id="all",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.nightly,
         ),
     ],
 )

@@ -14,7 +14,7 @@ ROWS = 11_264  # 381 MB of columns; the benchmark's store has 512 MiB
 COMMAND = f"import json; from benchmarks.data_plane import measure; print(json.dumps(measure({ROWS}, block_kib=256)))"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_large_step_passes_with_a_warning_without_spilling_and_leaves_the_store_empty() -> None:
     """Run in a separate process, because a driver belongs to one cluster."""
     done = subprocess.run(

@@ -83,14 +83,14 @@ STOP, KILL = signal.SIGSTOP, signal.SIGKILL
     ("what", "server", "signum", "message"),
     [
         ("wait", "raylet", STOP, rf"Ray's raylet \(process \d+\) has been stopped for {STOPPED_S:.0f} s"),
-        pytest.param("stream", "raylet", STOP, "Ray's raylet", marks=pytest.mark.slow),
+        pytest.param("stream", "raylet", STOP, "Ray's raylet", marks=pytest.mark.nightly),
         pytest.param("put", "raylet", STOP, "Ray's raylet", marks=pytest.mark.slow),
         pytest.param(
             "wait",
             "GCS",
             STOP,
             rf"Ray's GCS \(process \d+\) has been stopped for {STOPPED_S:.0f} s",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             "wait", "raylet", KILL, r"Ray's raylet \(process \d+\) was ended by SIGKILL", marks=pytest.mark.slow

@@ -23,7 +23,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return measured(traced_step(tmp_path_factory.mktemp("trace")))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("figure", "most"), BOUNDS.items(), ids=BOUNDS)
 def test_a_step_passes_few_functions(figures: dict[str, Any], figure: str, most: int) -> None:
     path = figures[figure.replace("functions_", "path_")]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.ray.conftest import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 def played(module: str) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_a_target_takes_no_longer_than_its_help_says(request: pytest.FixtureRequ
 
         if target == "unit":
             return item.nodeid.startswith(UNIT) and not has("slow", "processes", "alone", "gpu")
-        return has("slow", "whole_recipe") == (target == "test-all") and not has("gpu")
+        return has("slow", "nightly") == (target == "test-all") and not has("gpu")
 
     seconds = read()
     items = [item for item in request.config.stash[COLLECTED] if is_run(item)]

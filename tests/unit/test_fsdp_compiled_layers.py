@@ -68,7 +68,11 @@ def num_graphs() -> int:
     "settings",
     [
         pytest.param({}, id="shards"),
-        pytest.param({"fsdp": WHOLE, "model": LORA | CHECKPOINTED}, id="adapters-of-replicas-recomputed"),
+        pytest.param(
+            {"fsdp": WHOLE, "model": LORA | CHECKPOINTED},
+            id="adapters-of-replicas-recomputed",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_compiled_layers_learn_what_eager_ones_do_and_no_step_compiles(work: Path, settings: dict[str, Any]) -> None:
@@ -91,7 +95,7 @@ def test_compiled_layers_learn_what_eager_ones_do_and_no_step_compiles(work: Pat
     assert_same_run(found, expected, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ranks_that_share_sequences_learn_the_same_with_compiled_layers(work: Path) -> None:
     for results in run_ranks(["compiled"], world_size=2, work=work):
         assert_same_run(results["compiled"], plain_updates(work)["policy"], atol=1e-5)

@@ -199,7 +199,7 @@ TWO_RANKS = [
 @pytest.mark.parametrize(
     ("family", "case", "shard_size"),
     [
-        pytest.param(*each, marks=() if each == ("Qwen2.5-VL", "plain", "all") else pytest.mark.slow)
+        pytest.param(*each, marks=() if each == ("Qwen2.5-VL", "plain", "all") else pytest.mark.nightly)
         for each in TWO_RANKS
     ],
 )
@@ -221,7 +221,10 @@ ON_THEIR_RANKS = [
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("family", "case"),
-    [pytest.param(*each, marks=() if each == ("Qwen3-MoE", "plain") else pytest.mark.slow) for each in ON_THEIR_RANKS],
+    [
+        pytest.param(*each, marks=() if each == ("Qwen3-MoE", "plain") else pytest.mark.nightly)
+        for each in ON_THEIR_RANKS
+    ],
 )
 def test_the_peaks_with_experts_on_their_ranks_are_those_that_torch_counts(
     family: str, case: str, tmp_path: Path

@@ -5,22 +5,21 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.plan_fake import Case, cases, in_a_process
+from tests._tiers import slow_but
 
 MOST_ERROR = 0.1
+CASES = [Case(model="0.5B", ranks=8), Case(model="30B-A3B, 12 layers", ranks=8)]
+AT_NIGHT = [
+    Case(model="1.5B", ranks=8, lora_rank=32, recomputed=True),
+    Case(model="0.5B", ranks=64, sequence_parallel_size=2, kernels="torch"),
+    Case(model="0.5B", ranks=8, job="dpo"),
+    Case(model="VL 7B", ranks=8),
+]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [
-        Case(model="0.5B", ranks=8),
-        Case(model="1.5B", ranks=8, lora_rank=32, recomputed=True),
-        Case(model="0.5B", ranks=64, sequence_parallel_size=2, kernels="torch"),
-        Case(model="0.5B", ranks=8, job="dpo"),
-        Case(model="30B-A3B, 12 layers", ranks=8),
-        Case(model="VL 7B", ranks=8),
-    ],
-    ids=str,
+    slow_but((), ((str(case), (case,)) for case in (*CASES, *AT_NIGHT)), nightly=[str(case) for case in AT_NIGHT]),
 )
 def test_the_plan_is_near_what_pytorch_counts(case: Case) -> None:
     found = in_a_process(case)

@@ -60,7 +60,7 @@ def phases(accelerator: str) -> list[tuple[str, str]]:
 def test_make_test_and_make_test_all_together_run_each_test_once(accelerator: str) -> None:
     expressions = [expression for _, expression in phases(accelerator)]
     for values in itertools.product([False, True], repeat=4):
-        markers = dict(zip(("slow", "whole_recipe", "alone", "gpu"), values, strict=True))
+        markers = dict(zip(("slow", "nightly", "alone", "gpu"), values, strict=True))
         num_runs = sum(eval(expression, {}, markers) for expression in expressions)
         assert num_runs == (0 if markers["gpu"] and accelerator == "cpu" else 1), markers
 
@@ -113,9 +113,9 @@ def test_a_push_runs_the_quick_tests_and_every_night_the_slow_ones() -> None:
         ]
 
 
-def test_continuous_integration_runs_the_quick_tests_and_then_the_slow_ones() -> None:
+def test_continuous_integration_runs_the_quick_tests_and_then_the_slow_ones_without_those_of_a_night() -> None:
     commands = re.findall(r"^make .*", (ROOT / ".ci/run").read_text(), re.MULTILINE)
-    assert commands == ["make test", "make test-all LONG=slow"]
+    assert commands == ["make test", "make test-all LONG='(slow and not nightly)'"]
 
 
 def test_a_local_action_that_a_workflow_uses_exists() -> None:
