@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from tests._trl import peer_module
+from tests._peer_modules import peer_module
 from verl_like.trl import GRPOConfig, GRPOTrainer
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests._peer_modules import PEERS
 from tests.environments import _files
 from tests.environments._processes import playing
 from tests.environments.test_contracts import contents
-
-PEERS = Path(__file__).parents[2] / ".peers"
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]  # verl takes ten seconds to import
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests._trl import peer_module
+from tests._peer_modules import peer_module
 from verl_like.config.compose import read
 from verl_like.config.options import option_at
 from verl_like_migrate.migration import settings_of

@@ -1,12 +1,10 @@
-"""Batches of the parity tests of losses, and TRL's loss of them. Importing this module puts ``.peers`` on the path."""
+"""Batches of the parity tests of losses, and TRL's loss of them."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -18,10 +16,6 @@ from tests.unit._policy_losses import WeighedInputs
 from verl_like.algorithms.covariance import covariance_ranks
 from verl_like.algorithms.types import BatchTotals
 from verl_like.config.schema import PolicyLossConfig
-
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 
 LOW, HIGH, DUAL = 0.2, 0.28, 3.0
 WIDTH = 7

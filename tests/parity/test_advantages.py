@@ -6,10 +6,8 @@ objects.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +20,6 @@ from verl_like.algorithms.advantages import ADVANTAGES
 from verl_like.algorithms.types import AdvantageInputs
 from verl_like.config.schema import AlgorithmConfig
 
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 core_algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason="verl 0.9.1 is not installed: make peers")
 AlgoConfig = pytest.importorskip("verl.trainer.config", reason="verl 0.9.1 is not installed: make peers").AlgoConfig
 

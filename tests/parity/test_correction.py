@@ -7,8 +7,6 @@ TRL 1.16 has the same weights inline in a trainer method, where nothing can call
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,9 +16,6 @@ from verl_like.algorithms.correction import correction, finish, weight_sums
 from verl_like.algorithms.types import BatchTotals
 from verl_like.config.schema import CorrectionConfig
 
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))  # at the end: our own packages come first
 verl = pytest.importorskip(
     "verl.trainer.ppo.rollout_corr_helper", reason="verl is not installed (make peers)", exc_type=ImportError
 )

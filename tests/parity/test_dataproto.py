@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +11,6 @@ import torch
 from tests.unit._dataproto_page import public, verdicts
 from verl_like.protocol import DataProto, Ragged, fold_batch_dim, unfold_batch_dim
 
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 peer = pytest.importorskip("verl.protocol", reason="verl 0.9.1 is not installed: make peers")
 tensordict = pytest.importorskip("tensordict", reason="tensordict is not installed: make peers")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +11,6 @@ from verl_like.algorithms.aggregate import aggregate
 from verl_like.algorithms.types import BatchTotals
 from verl_like.ops.divergence import GeneralisedJsd, States
 from verl_like.ops.tiles import OutputLayer
-
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 
 B, T, V, STUDENT_SIZE, TEACHER_SIZE, TEMPERATURE = 3, 7, 211, 8, 12, 0.9
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -17,9 +16,6 @@ from verl_like.data.pairs import pair_rows, scored_pair_rows
 from verl_like.data.unpaired import unpaired_rows
 from verl_like.protocol import DataProto
 
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 KINDS = {
     "plain": {"uses_tools": False, "reasons": False},
     "reasons": {"uses_tools": False, "reasons": True},

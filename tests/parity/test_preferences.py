@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -16,10 +14,6 @@ from verl_like.algorithms.preference_loss import DpoLoss
 from verl_like.algorithms.types import BatchTotals
 from verl_like.config.schema import DpoConfig
 from verl_like.config.schema.preference import READ_DIVERGENCE
-
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 
 PAIRS, WIDTH, BETA, SHARE = 5, 7, 0.2, 0.15
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -17,10 +15,6 @@ from verl_like.backends.fsdp.frozen import FrozenWeights
 from verl_like.config.schema import AlgorithmConfig, DataConfig
 from verl_like.data.files import read_rows
 from verl_like.data.prompts import PromptDataset
-
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,6 @@ from verl_like.config.schema import DataConfig, OptimConfig
 from verl_like.data.files import read_rows
 from verl_like.training.sft_rows import sft_rows
 
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 VOCABULARY = 512
 
 

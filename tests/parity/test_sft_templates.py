@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import groupby
 from typing import Any
 
@@ -14,9 +13,6 @@ from verl_like.config.schema import DataConfig
 from verl_like.data.files import read_rows
 from verl_like.training.sft_rows import sft_rows
 
-PEERS = TEMPLATES.parents[1]
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 KINDS = {
     "plain": {"uses_tools": False, "reasons": False},
     "reasons": {"uses_tools": False, "reasons": True},

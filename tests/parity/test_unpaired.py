@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -16,10 +14,6 @@ from verl_like.algorithms.preference_loss import UnpairedLoss
 from verl_like.algorithms.types import BatchTotals
 from verl_like.algorithms.unpaired_losses import UNPAIRED_LOSSES
 from verl_like.config.schema import DpoConfig
-
-PEERS = Path(__file__).parents[2] / ".peers"
-if PEERS.is_dir() and str(PEERS) not in sys.path:
-    sys.path.append(str(PEERS))
 
 ROWS, WIDTH, BETA, DESIRABLE, UNDESIRABLE = 7, 6, 0.2, 1.3, 0.6
 METRICS = {

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import verl_like.trl
-from tests._trl import peer_module
+from tests._peer_modules import peer_module
 from tests.unit.test_imports import HEAVY, run
 from verl_like.trl import (
     DPOConfig,
