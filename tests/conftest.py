@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from tests.tools import durations
 from tests.tools.no_processes import NoProcesses
+from tests.tools.time_limit import TimeLimit
 
 # Hypothesis's own deadline, 200 ms for each example, is no claim of ours, and a busy machine misses it.
 settings.register_profile("verl_like", deadline=None)
@@ -18,6 +19,7 @@ settings.load_profile("verl_like")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-durations", action="store_true", help="update tests/durations.json by these tests")
     parser.addoption("--no-processes", action="store_true", help="fail a test that starts a process")
+    parser.addoption("--max-minutes", type=float, help="skip the tests that have not started after so many minutes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(NoProcesses())
     if config.getoption("record_durations"):
         config.pluginmanager.register(durations.Recorder())
+    if config.getoption("max_minutes") is not None:
+        config.pluginmanager.register(TimeLimit(config.getoption("max_minutes")))
 
 
 @pytest.hookimpl(wrapper=True)
