@@ -84,7 +84,7 @@ test-all: setup  ## run only the slow tests, which make test leaves out, in an h
 
 unit: setup  ## run only the tests that start no process, in under three minutes (ARGS="-k aggregator" selects some)
 	@# torch would start a thread on each core in each of the processes.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(UNIT) -m "not slow and not processes and not alone and not gpu" --no-processes -n $(JOBS) $(IN_PARALLEL) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(UNIT) -m "not $(LONG) and not processes and not alone and not gpu" --no-processes -n $(JOBS) $(IN_PARALLEL) $(ARGS)
 
 e2e: setup  ## run only the tests of make test on the real stack
 	$(BIN)/python -m pytest tests/ray tests/e2e -m "not $(LONG)$(if $(filter cpu,$(ACCELERATOR)), and not gpu)" $(ARGS)

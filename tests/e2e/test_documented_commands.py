@@ -138,6 +138,7 @@ NOT_RUN = {
         "python -m tests.families.page > docs/models.md",
     ),
     "writes a page that tests/unit/test_config_page.py compares": ("python -m verl_like.config.page > docs/config.md",),
+    "prints a table that tests/unit/test_plan_table.py compares": ("python -m benchmarks.plan_table",),
     "stands for the reader's own command or script; tests/e2e/test_compat.py runs such": (
         "python -m verl_like.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=train.parquet ...",
         "verl-like train --from verl",

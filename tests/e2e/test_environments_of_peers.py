@@ -136,7 +136,7 @@ def test_an_agent_instance_of_openrlhf(trained: Trained) -> None:
         assert sample["score"] == float(right)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_agent_of_the_openai_package(trained: Trained) -> None:
     run = trained(_peers.OPENAI_AGENT, "environment.path=USER:run")
     for sample in samples(run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.e2e._started_command import StartedCommand, wait_for
 from tests.e2e.conftest import arguments
@@ -15,6 +16,7 @@ def fork_servers(command: StartedCommand) -> list[psutil.Process]:
     return [process for process in command.members if process.is_running() and process.name() == "fork server"]
 
 
+@pytest.mark.slow
 def test_workers_are_forked_and_the_end_of_their_server_ends_the_run(arithmetic: Path, tmp_path: Path) -> None:
     options = (
         "rollout=hf",

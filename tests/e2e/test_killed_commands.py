@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests._tiers import slow_but
 from tests.e2e._started_command import StartedCommand, wait_for
 from tests.e2e._uninterrupted import differences
 from tests.e2e.conftest import arguments
@@ -63,9 +62,8 @@ def is_learning(run: Path, case: Case) -> bool:
     return len(found) == STEPS and len(set(found)) > 1
 
 
-@pytest.mark.parametrize(
-    "case", slow_but((), ((name, (case,)) for name, case in CASES.items()), nightly={*CASES} - {"dpo"})
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 def test_a_killed_command_continues_to_the_numbers_of_an_unbroken_run(
     case: Case, arithmetic: Path, teacher: Path, tmp_path: Path, ray_cluster: None
 ) -> None:

@@ -140,7 +140,7 @@ def test_how_a_step_is_computed_does_not_change_its_numbers(
     assert other.metrics[1]["rollout/log_prob_diff_max"] < 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @OF_ONE_FAMILY
 def test_a_run_with_shown_pictures_continues_bit_for_bit(
     run: Run, family: str, colours: Path, tmp_path: Path, ray_cluster: KeptWorkers

@@ -71,7 +71,7 @@ def letter_e(data_source, solution_str, ground_truth, extra_info):
 '''
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not STORIES.exists(), reason=f"stories260K is not at {SHARED_DATA}")
 def test_a_pretrained_story_teller_learns_a_reward_on_letters(tmp_path: Path) -> None:
     beginnings = [

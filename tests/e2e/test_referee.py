@@ -295,7 +295,7 @@ def test_every_rule_acts_in_the_runs(case: Case) -> None:
             assert step == 1 or abs(metrics["reward/kl_penalty_mean"]) > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_referee_with_another_rule_disagrees(case: Case) -> None:
     for name, other in OTHER_RULES[case.name].items():
         account = case.accounts_with(**{name: other})[STEPS[-1]]

@@ -104,6 +104,7 @@ def test_weights_and_losses_are_those_of_a_run_without_an_engine(
     assert (plain / "checkpoints/best").resolve().name == f"step_{best}"
 
 
+@pytest.mark.nightly
 def test_a_run_continues_with_the_same_scores(arithmetic: Path, tmp_path: Path, ray_cluster: None) -> None:
     """With adapters, which the engine gets alone."""
     options = ("sft.val_generate=true", "model.lora.rank=4", "rollout.lora=adapter", "trainer.val_before_train=false")
@@ -124,6 +125,7 @@ def test_a_run_continues_with_the_same_scores(arithmetic: Path, tmp_path: Path, 
     assert evaluated(arithmetic, run, STEPS, *options)[f"val/mean@{N}"] == found[f"val/mean@{N}"][STEPS]
 
 
+@pytest.mark.slow
 def test_an_environment_and_a_reward_model_score_on_separate_engines(
     arithmetic: Path, tmp_path: Path, ray_cluster: None
 ) -> None:

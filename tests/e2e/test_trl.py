@@ -15,6 +15,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from tests._peer_modules import peer_module
+from tests._tiers import slow_but
 from verl_like.trl import GRPOConfig, GRPOTrainer
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -121,7 +122,7 @@ def ran(script: str, arithmetic: Path, out: Path, rows: dict[str, Any]) -> dict[
     return names
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", slow_but({"grpo", "two"}, ((name, (name,)) for name in SCRIPTS), nightly={"reward"}))
 def test_a_script_for_trl_runs_with_one_changed_import(
     name: str, arithmetic: Path, tmp_path: Path, rows: dict[str, Any]
 ) -> None:

@@ -330,7 +330,7 @@ def is_healthy(port: int) -> bool:
         return False
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_judge_served_by_vllm_gives_a_verdict(vllm_url: str) -> None:
     def verdict(**options: Any) -> dict[str, Any]:
         return asyncio.run(

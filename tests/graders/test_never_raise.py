@@ -70,7 +70,7 @@ def mutated(text: str, rng: random.Random) -> str:
     return "".join(signs)
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, NUM_PARTS))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in range(1, NUM_PARTS))])
 def test_a_garbled_response_gets_a_verdict(part: int) -> None:
     rng = random.Random(part)
     for _ in range(NUM_MUTATED // NUM_PARTS):

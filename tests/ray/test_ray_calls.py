@@ -38,7 +38,7 @@ with ray_calls.cluster(start_timeout_s=60, **HERE):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_objects_that_call_threads_put_into_a_second_ray_have_their_own_names() -> None:
     done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr

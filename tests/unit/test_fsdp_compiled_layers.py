@@ -63,16 +63,12 @@ def num_graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "settings",
     [
         pytest.param({}, id="shards"),
-        pytest.param(
-            {"fsdp": WHOLE, "model": LORA | CHECKPOINTED},
-            id="adapters-of-replicas-recomputed",
-            marks=pytest.mark.nightly,
-        ),
+        pytest.param({"fsdp": WHOLE, "model": LORA | CHECKPOINTED}, id="adapters-of-replicas-recomputed"),
     ],
 )
 def test_compiled_layers_learn_what_eager_ones_do_and_no_step_compiles(work: Path, settings: dict[str, Any]) -> None:
