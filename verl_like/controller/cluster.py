@@ -30,6 +30,7 @@ STOPPED_S = 10.0  # a server may be stopped for this long, by a debugger for ins
 FINAL_CALLS_S = 5.0  # for all calls at the end of a run, before Ray is ended
 SHUTDOWN_S = 5.0
 KILLED_S = 3.0  # until the kernel has freed a killed process's memory
+CODE_S, POLL_S = 1.0, 0.01  # until the exit code of a zombie is known, and interval in which it is asked for
 LAST_S = 30.0  # after a loss, for shutdown and the last messages of trackers
 REMEDY = "The same command continues from the last checkpoint."
 
@@ -186,9 +187,7 @@ class Health:
             self._stopped_s[name] = self._stopped_s.get(name, 0.0) + since_s if is_stopped else 0.0
             who = f"Ray's {name} (process {server.pid})"
             if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-                code = _exit_code(server)
-                if code is None and codes is not None:
-                    code = codes[name]()
+                code = _exit_code(server, codes[name] if codes else lambda: None)
                 return f"{who} {_how_ended(code)}{self._oom_kills.clause()}{self._shared_memory.clause()}"
             if self._stopped_s[name] >= STOPPED_S:
                 return f"{who} has been stopped for {STOPPED_S:.0f} s"
@@ -214,12 +213,28 @@ def kill_tree(processes: Sequence[psutil.Process]) -> None:
         _kill(process)
 
 
-def _exit_code(server: psutil.Process) -> int | None:
-    """Return the exit code of an ended child in the form of ``subprocess``; None if it was reaped."""
-    with suppress(ChildProcessError):
-        if found := os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-    return None
+def _exit_code(server: psutil.Process, reaped: Callable[[], int | None]) -> int | None:
+    """Return the exit code of an ended child in the form of ``subprocess``; None if it is unknown.
+
+    It may be known a little later: a killed process is a zombie before the last of its threads has ended.
+
+    Args:
+        reaped: returns the code if another caller has reaped the child.
+    """
+    deadline = time.monotonic() + CODE_S
+    while (code := _child_code(server.pid, reaped)) is None and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return code
+
+
+def _child_code(pid: int, reaped: Callable[[], int | None]) -> int | None:
+    try:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return reaped()
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
 def _how_ended(code: int | None) -> str:
