@@ -222,12 +222,12 @@ def _exit_code(server: psutil.Process, reaped: Callable[[], int | None]) -> int 
         reaped: returns the code if another caller has reaped the child.
     """
     deadline = time.monotonic() + CODE_S
-    while (code := _child_code(server.pid, reaped)) is None and time.monotonic() < deadline:
+    while (code := _code_now(server.pid, reaped)) is None and time.monotonic() < deadline:
         time.sleep(POLL_S)
     return code
 
 
-def _child_code(pid: int, reaped: Callable[[], int | None]) -> int | None:
+def _code_now(pid: int, reaped: Callable[[], int | None]) -> int | None:
     try:
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
